@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
-# Files side by side in two processes: each has a Spark of its own, with two slots.
+# Files side by side in two processes: each has its own Spark, with two slots.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # These wait for silence and limits more than they compute.
 IN_THREES = --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -55,7 +55,7 @@ $(MERMAID): $(READY) build_support/mermaid/package.json build_support/mermaid/pa
 	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D); fi
 	touch $@
 
-# Two at a time, in this order: beside tests that compute there are others that wait, until the end.
+# Two at a time, in this order: until the end, some tests compute while others wait.
 PARTS_OF_TEST = lint other-tests harness-tests pipeline-tests quick-on-spark quick-in-process
 test: $(READY) ## Lint, type check, all tests except rare ones and integration, Beam's quick suites
 	$(MAKE) --jobs 2 --output-sync=target $(PARTS_OF_TEST)
@@ -191,7 +191,7 @@ $(AZURITE): integration/azurite/package.json
 	npm install --silent --no-audit --no-fund --prefix $(@D)
 	touch $@
 
-# The peer of benchmarks.kafka, in an environment of its own: the connector of the newest Spark is
+# The peer of benchmarks.kafka, in a separate environment: the connector of the newest Spark is
 # often not on Maven Central yet. PySpark has what is left out here.
 VENV_STRUCTURED = .venv-structured
 SPARK_OF_STRUCTURED = 4.2.0

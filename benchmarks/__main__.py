@@ -1,6 +1,6 @@
 """Run benchmarks of this runner and of Beam's FnApiRunner, and print ratios.
 
-Every runner has a process of its own. This runner runs the pipeline four times in
+Every runner has a separate process. This runner runs the pipeline four times in
 one session: the first time is the cold figure, the best of the others the warm one.
 The peer, Beam's FnApiRunner, runs once in one process and once with two workers;
 the better figure counts. Machines are shared and noisy, so that only ratios of
@@ -29,7 +29,7 @@ OURS = "ours"
 
 
 def measure(case: str, size: int, runner: str, runs: int, folder: Path) -> dict[str, Any]:
-    """Run one case on one runner in a process of its own; return its times and peak memory."""
+    """Run one case on one runner in a separate process; return its times and peak memory."""
     command = [sys.executable, "-m", "benchmarks", "--child", runner, case]
     command += ["--size", str(size), "--runs", str(runs), "--folder", str(folder)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

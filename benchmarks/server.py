@@ -11,7 +11,7 @@ server's memory is that of its Python process, and what Spark's JVM has after a 
 
 process: Python's word count with SDK harnesses in processes, alternating with the same in a session
 of this process, without the server. go: Go's word count with LOOPBACK, alternating with a Prism in
-a process of its own. The Prism is taken from ``PRISM`` in the environment, from beside this Python,
+a separate process. The Prism is taken from ``PRISM`` in the environment, from next to this Python,
 or from the path. This case needs Go.
 """
 

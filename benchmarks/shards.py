@@ -6,7 +6,7 @@ are stored in a temporary folder. Times are CPU times of the process, so that ot
 machine disturbs them little.
 
 ``memory`` stores ``--entries`` keys, with a value and a timer each, and then ten times as many, in
-processes of their own, and compares their peaks of anonymous memory. LMDB's map is not included: it
+separate processes, and compares their peaks of anonymous memory. LMDB's map is not included: it
 has pages of a file, which the kernel can reclaim.
 """
 

@@ -1,7 +1,7 @@
 """Runs a streaming pipeline for long: ``python -m benchmarks.soak``. Its resources must not grow.
 
 The pipeline has a source, windows, state with timers, a side input and a grouping. It runs in a
-process of its own, whose memory and files this one measures. It fails if a figure of the last
+separate process, whose memory and files this one measures. It fails if a figure of the last
 quarter is more than a tenth above that of the second quarter.
 """
 

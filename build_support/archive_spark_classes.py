@@ -15,7 +15,7 @@ def main(archive: Path) -> None:
     """Run a small pipeline in a JVM that writes its archive when it ends, and wait for its end.
 
     Args:
-        archive: path of the file; a JVM that finds none there, or one of another Java, goes on
+        archive: path of the file; a JVM that finds none there, or one of another Java, continues
             without it.
     """
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"

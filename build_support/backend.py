@@ -26,7 +26,7 @@ from setuptools.build_meta import (  # noqa: F401  (the rest of the backend's in
 
 _ROOT = Path(__file__).resolve().parent.parent
 _HOOK = _ROOT / "beam_spark_runner" / "import_hook.py"
-# A name of its own: importing the package itself at start would pin this copy
+# A separate name: importing the package itself at start would pin this copy
 # of it in programs that run from another checkout.
 _HOOK_NAME = "_beam_spark_runner_import_hook"
 # For those who find it at the top of site-packages.

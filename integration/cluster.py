@@ -1,7 +1,7 @@
-"""A real Spark cluster on this machine: a master and workers as processes of their own.
+"""A real Spark cluster on this machine: a master and workers as separate processes.
 
 It is started from the pyspark package, listens on the loopback only, and leaves
-no process behind. Beside it ``local-cluster[…]``, whose master and workers are threads of the
+no process behind. Next to it ``local-cluster[…]``, whose master and workers are threads of the
 driver's JVM: quicker to start, but all its executors are on one host.
 """
 
@@ -76,7 +76,7 @@ class Cluster:
 
         Args:
             name: of the application.
-            conf: settings beside ``self.conf``.
+            conf: settings in addition to ``self.conf``.
         """
         from beam_spark_runner.spark.session.launch import start_classic
 
@@ -149,7 +149,7 @@ def start_cluster(
 ) -> Iterator[Cluster]:
     """Start a master and workers; stop them, and all that they started, at the end.
 
-    Each worker has an address of its own (127.0.0.1, 127.0.0.2, …): Spark starts the
+    Each worker has a separate address (127.0.0.1, 127.0.0.2, …): Spark starts the
     second copy of a slow task on another host only.
 
     Args:
@@ -246,7 +246,7 @@ def _wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> re.M
 
 
 def end_jvm() -> None:
-    """End the JVM that earlier tests have left, so that the next one has a class path of its own.
+    """End the JVM that earlier tests have left, so that the next one has a separate class path.
 
     No session may be open.
     """

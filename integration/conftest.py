@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: clusters and servers, each in processes of its own."""
+"""Fixtures of the integration tests: clusters and servers, each in separate processes."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

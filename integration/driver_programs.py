@@ -14,7 +14,7 @@ _SCRIPT = """
 
 
 def start_driver(folder: Path, orders: Orders, *flags: str, **environment: str) -> Program:
-    """Start a program on a Spark of its own.
+    """Start a program on a separate Spark.
 
     Args:
         folder: for it alone; made.

@@ -1,4 +1,4 @@
-"""Expansion services in processes of their own.
+"""Expansion services in separate processes.
 
 ``python -m integration.expansion_service --port=N …`` is Beam's ``expansion_service_main``, with
 the same options; it offers the transforms of Beam's cross-language tests, too. The program that
@@ -23,7 +23,7 @@ IN_PROCESSES = (
     # A variable that means nothing: so this is another environment than that of any pipeline.
     '--environment_config={"command": "", "env": {"MADE_BY": "an expansion service"}}',
 )
-"""Options with which steps of a Python expansion service run in SDK harnesses of their own."""
+"""Options with which steps of a Python expansion service run in separate SDK harnesses."""
 IN_THE_SERVICE = ("--serve_loopback_worker",)
 """The same, in the service. A pipeline with ``--environment_type=LOOPBACK`` can use no other one:
 Beam's service puts the pipeline's options over its own, and refuses a config with that type."""
@@ -50,7 +50,7 @@ def listening(
     Args:
         command: the program, with its arguments.
         port: where it listens when it has started.
-        environment: variables that it gets beside those of this process.
+        environment: variables that it gets in addition to those of this process.
 
     Raises:
         RuntimeError: it has ended, or does not listen in time.

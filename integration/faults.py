@@ -152,7 +152,7 @@ class Director:
 
     @contextlib.contextmanager
     def directing(self, script: "Callable[[Director], None]") -> Iterator[None]:
-        """Run the script beside the pipeline. What it raises is raised at the end."""
+        """Run the script while the pipeline runs. What it raises is raised at the end."""
         raised: list[BaseException] = []
 
         def play() -> None:
@@ -208,8 +208,8 @@ def leave_zombies(director: Director, tasks: int) -> None:
     """Have blocks stored twice, by an attempt at a Spark stage and by one that replaces it.
 
     All tasks of a Spark job's last stage wait at ``Event.RESULT``. One executor dies. Its tasks
-    start again and miss what it had written for them, so that Spark begins the stage anew,
-    while the tasks on the other executor go on: both their attempts end well, and both count
+    start again and miss what it had written for them, so that Spark begins the stage again,
+    while the tasks on the other executor continue: both their attempts end well, and both count
     for Spark as the block. One task is held until Spark's driver knows of two copies.
 
     Args:

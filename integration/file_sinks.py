@@ -57,7 +57,7 @@ class _DiesAtRenaming(beam.DoFn):  # type: ignore[misc]
             count = {Moment.BEFORE: 0, Moment.HALF: len(sources) // 2}.get(self._moment)
             rename(sources[:count], targets[:count])
             kill(int(os.environ[DRIVER_PID]))
-            kill(os.getpid())  # else the sink would go on as if all files had their names
+            kill(os.getpid())  # else the sink would continue as if all files had their names
 
         mock.patch.object(FileSystems, "rename", mock.Mock(side_effect=renames)).start()
 

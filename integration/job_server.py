@@ -1,4 +1,4 @@
-"""A job server in a process of its own, for suites whose clients submit to one."""
+"""A job server in a separate process, for suites whose clients submit to one."""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine, in a process of its own that tests may kill."""
+"""A real Kafka broker on this machine, in a separate process that tests may kill."""
 
 import contextlib
 import subprocess
@@ -78,7 +78,7 @@ class Broker:
         return {"bootstrap.servers": f"127.0.0.1:{self._port}"}
 
     def _certificate(self, file: Path) -> Path:
-        """Write the broker's key and certificate, and beside them that of the authority."""
+        """Write the broker's key and certificate, and next to them that of the authority."""
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self._authority)
         pair = authority.issue_cert("127.0.0.1")

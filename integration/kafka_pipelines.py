@@ -1,4 +1,4 @@
-"""Pipelines from and to Kafka. A module of its own, which executors import."""
+"""Pipelines from and to Kafka. A separate module, which executors import."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Full-window partitions of random elements, which check that they stay what they are.
 
-A module of its own: executors import it by this name.
+A separate module: executors import it by this name.
 """
 
 import os
@@ -108,7 +108,7 @@ def read_partitions(
     """Read the partitions of a step with all functions, in three Spark jobs that follow each other.
 
     The elements of a partition have the same mark, which another attempt at their task would draw
-    anew: all readers have to see the same partitions, and all elements. Counts "checked".
+    again: all readers have to see the same partitions, and all elements. Counts "checked".
 
     Args:
         p: to build into.

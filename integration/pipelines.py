@@ -1,7 +1,7 @@
 """Pipelines whose results show whether rows of two runs of a random stage were ever mixed.
 
-They check themselves, so that nothing but Spark carries their results. A module
-of its own: executors import it by this name.
+They check themselves, so that nothing but Spark carries their results. This is a separate module,
+since executors import it by this name.
 """
 
 import enum

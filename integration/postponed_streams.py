@@ -1,6 +1,6 @@
 """A streaming pipeline whose steps want stable input, and the order of event time.
 
-A module of its own, which executors import.
+A separate module, which executors import.
 """
 
 import uuid

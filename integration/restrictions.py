@@ -1,6 +1,6 @@
 """A pipeline with a splittable DoFn, which checks that each step was taken once.
 
-A module of its own: executors import it by this name.
+A separate module: executors import it by this name.
 """
 
 import time

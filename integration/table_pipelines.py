@@ -1,6 +1,6 @@
 """Pipelines that read and write a Spark table in every way, whatever its format and its Spark.
 
-A module of its own: executors import it by this name.
+A separate module: executors import it by this name.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ def check_modes(target: Target, **arguments: Any) -> None:
 
 
 def check_failures(target: Target) -> None:
-    """Fail beside a write, in the steps before it, and in the write itself: nothing is written.
+    """Fail next to a write, in the steps before it, and in the write itself: nothing is written.
 
     Args:
         target: exists.

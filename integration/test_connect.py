@@ -1,4 +1,4 @@
-"""Spark Connect: no ``sparkContext`` in the driver, nor a JVM of its own."""
+"""Spark Connect: no ``sparkContext`` in the driver, nor its own JVM."""
 
 import logging
 import os

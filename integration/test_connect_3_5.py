@@ -102,7 +102,7 @@ def test_a_frame_and_a_query(session: Any, tmp_path: Path) -> None:
 
 
 def test_temporary_views_of_the_program_are_not_known(session: Any, tmp_path: Path) -> None:
-    """The pipeline has a session of its own: this version cannot clone the program's."""
+    """The pipeline has a separate session: this version cannot clone the program's."""
     session.range(3).createOrReplaceTempView("ids")
     with pytest.raises(TableError, match="ids"):
         run(

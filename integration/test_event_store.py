@@ -50,7 +50,7 @@ def opened(folder: Folder, start: int) -> JobEventStore:
 
 
 def record(folder: Folder, start: int, texts: list[str]) -> None:
-    """Record messages, each in an object of its own."""
+    """Record messages, each in a separate object."""
     store = opened(folder, start)
     for text in texts:
         store.append(beam_job_api_pb2.JobMessage(message_text=text))

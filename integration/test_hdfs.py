@@ -261,7 +261,7 @@ def in_safe_mode(hdfs: Hdfs) -> Callable[[], None]:
         (in_safe_mode, "in safe mode"),
     ],
 )
-def test_a_pipeline_goes_on_when_hdfs_does(
+def test_a_pipeline_continues_when_hdfs_does(
     local_session: Any,
     hdfs: Hdfs,
     tmp_path: Path,

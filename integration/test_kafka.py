@@ -228,7 +228,7 @@ def test_windows_close_though_a_topic_is_deleted(local_session: Any, broker: Bro
     wait_for(40, "after one was deleted")
 
 
-def test_a_stream_commits_what_it_has_read_and_goes_on_there(
+def test_a_stream_commits_what_it_has_read_and_continues_there(
     local_session: Any, broker: Broker, topic: str, copied: Copied
 ) -> None:
     config = {**broker.config, "group.id": topic, "auto.offset.reset": "earliest"}
@@ -244,13 +244,13 @@ def test_a_stream_commits_what_it_has_read_and_goes_on_there(
     wait_until(lambda: broker.committed(topic, topic, 2) == [10, 5], "offsets are committed")
     first.drain()
     assert first.wait_until_finish() == "DRAINED"
-    # Without a checkpoint, the group says where it goes on.
+    # Without a checkpoint, the group says where it continues.
     broker.produce(topic, numbers(15, 20, 1))
     second = started(local_session, build)
     copied.wait_for(second, 20)
 
 
-def test_a_stream_outlives_its_broker_and_goes_on_from_its_checkpoint(
+def test_a_stream_outlives_its_broker_and_continues_from_its_checkpoint(
     local_session: Any, broker: Broker, topic: str, copied: Copied, tmp_path: Path
 ) -> None:
     late = f"{topic}late"

@@ -85,7 +85,7 @@ def _watch(pid: int, peak_mb: list[int], ended: threading.Event) -> None:
             return
         for process in family:
             try:
-                # Not the JVM, whose heap has a bound of its own, nor what it is about to execute:
+                # Not the JVM, whose heap has a separate bound, nor what it is about to execute:
                 # until then a forked process has the JVM's memory, and the name of a thread.
                 if Path(process.exe()).name.startswith("python"):
                     peak_mb[0] = max(peak_mb[0], process.memory_info().rss >> 20)

@@ -1,8 +1,8 @@
 """Streaming pipelines that have changed, whose program is killed while they are migrated.
 
 A run of one version is killed after some epochs. The next run, with other steps or another number
-of partitions, is killed at each moment of its migration. A third one goes on, and what all of them
-have written must be what one undisturbed run writes.
+of partitions, is killed at each moment of its migration. A third one continues, and what all
+of them have written must be what one undisturbed run writes.
 """
 
 import json
@@ -97,7 +97,7 @@ def test_a_kill_in_a_migration_changes_nothing(
     assert newest_epoch(runs.checkpoints) == EPOCHS
     killed = runs.second(moment, nth)
     assert killed.code == -signal.SIGKILL, killed.err  # else the moment has not come
-    # Whoever goes on may have the new number of partitions again, or the old one.
+    # Whoever continues may have the new number of partitions again, or the old one.
     ended = runs.back() if MOMENTS.index((moment, nth)) % 2 else runs.second()
     assert ended.code == 0, ended.err
     assert ended.out.splitlines()[-1] == str({"elements": KEYS * COUNT})

@@ -1,4 +1,4 @@
-"""Packages of a pipeline on executors of their own: by broadcast and by shared storage."""
+"""Packages of a pipeline on separate executors: by broadcast and by shared storage."""
 
 import tempfile
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Whole programs whose user code runs in containers of Beam's Python SDK, and what they leave.
 
-Alone, a program has a Spark of its own. Otherwise it submits to a job server, in a process of its
-own, as client of this package or as Beam's ``PortableRunner``.
+Alone, a program has a separate Spark. Otherwise it submits to a job server, in a
+separate process, as client of this package or as Beam's ``PortableRunner``.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Spark 3.5 and the older Beam, in a virtual environment of their own: ``make integration``."""
+"""Spark 3.5 and the older Beam, in a separate virtual environment: ``make integration``."""
 
 import logging
 from collections.abc import Iterator

@@ -100,7 +100,7 @@ def test_two_connect_servers_on_one_host(connect_server: str, tmp_path: Path) ->
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[str]:
-    """The JDBC URL of a PostgreSQL server of its own."""
+    """The JDBC URL of a separate PostgreSQL server."""
     found = [shutil.which("pg_ctl"), *Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")]
     tools = next((Path(each).resolve().parent for each in found if each), None)
     if tools is None or not (tools / "initdb").exists():
@@ -132,7 +132,7 @@ def database(tmp_path: Path) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# A JVM of its own: packages are resolved when it starts.
+# A separate JVM: packages are resolved when it starts.
 _PROGRAM = """
 import sys
 from integration.test_spark_tables import {name}
@@ -200,7 +200,7 @@ def test_a_database(database: str) -> None:
 
 @pytest.mark.slow
 def test_a_job_server(tmp_path: Path) -> None:
-    """The client has no Spark: it names the schema. A DataFrame of its own is refused."""
+    """The client has no Spark: it names the schema. Its own DataFrame is refused."""
     server = Server(tmp_path)
     try:
         process = ["--environment_type=PROCESS", '--environment_config={"command":""}']

@@ -26,7 +26,7 @@ JOBS = int(os.environ.get("RESUMED_JOBS", "4"))
 KILLS = int(os.environ.get("RESUME_KILLS", "2"))
 SOON_S = 600.0
 STEP = 20
-"""By how many numbers each stream goes on between two kills."""
+"""By how many numbers each stream continues between two kills."""
 
 
 class Batch:
@@ -147,7 +147,7 @@ def test_kills_of_the_server_amid_streams_and_batch_jobs(tmp_path: Path) -> None
 
 
 def go_on(streams: list[Numbers], times: int, chance: random.Random) -> None:
-    """Let all streams go on, and wait until some of them have done so; then the server dies."""
+    """Let all streams continue, and wait until some of them have done so; then the server dies."""
     before = [len(each.notes()) for each in streams]
     for each in streams:
         each.let_through(STEP * times)

@@ -27,7 +27,7 @@ def test_every_mode_and_failure_on_spark_connect(
         check_modes(files, partition_by="part")
         check_failures(files)
         check_failed_append(files)
-        # Of a Connect server's catalog, which keeps it: the server goes on.
+        # Of a Connect server's catalog, which keeps it: the server continues.
         session.sql("DROP TABLE IF EXISTS beam_numbers").collect()
         table = Target(
             session, {"table": "beam_numbers"}, lambda: session.table("beam_numbers"), harness

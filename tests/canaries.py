@@ -59,7 +59,7 @@ class _Canary:
 
 
 class Canary(NamedTuple):
-    """A payload that notes each process that unpickles it, in a folder of its own."""
+    """A payload that notes each process that unpickles it, in a separate folder."""
 
     urn: str
     folder: Path

@@ -1,4 +1,4 @@
-"""A Spark Connect server in a process of its own, from the pyspark package."""
+"""A Spark Connect server in a separate process, from the pyspark package."""
 
 import contextlib
 import os

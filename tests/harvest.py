@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESS = ("--environment_type=PROCESS", "--environment_config={}")
-"""User code runs in SDK harnesses beside the Python workers, which end with the job."""
+"""User code runs in SDK harnesses next to the Python workers, which end with the job."""
 _REUSED = "--environment_cache_millis=60000"
 REUSED_PROCESS = (*PROCESS, _REUSED)
 """The harnesses serve later jobs, too: for tests of something else than how harnesses end."""
@@ -58,7 +58,7 @@ RARE_HARNESSES = (
 
 
 class Kept(NamedTuple):
-    """One element, with what Beam keeps beside it."""
+    """One element, with what Beam keeps next to it."""
 
     value: Any
     timestamp: Timestamp
@@ -68,7 +68,7 @@ class Kept(NamedTuple):
 
 
 class Keep(beam.DoFn):  # type: ignore[misc]
-    """Writes what it sees to a file of its own for each bundle."""
+    """Writes what it sees to a separate file for each bundle."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -106,7 +106,7 @@ def knowing_partitions() -> Iterator[None]:
     produce = LevelTask._produce
 
     def noted(task: LevelTask, *arguments: Any) -> None:
-        _THREADS.partition = task._partition  # each task has a thread of its own
+        _THREADS.partition = task._partition  # each task has a separate thread
         produce(task, *arguments)
 
     with mock.patch.object(LevelTask, "_produce", noted):

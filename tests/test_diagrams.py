@@ -12,7 +12,7 @@ import pytest
 from tests.diagrams import pages
 from tests.test_docs import PAGES
 
-# Where `make` installs the parser: beside the Python that runs the tests.
+# Where `make` installs the parser: next to the Python that runs the tests.
 PARSER = Path(sys.prefix) / "mermaid"
 _BLOCK = re.compile(r"^```mermaid\n(.*?)^```", re.DOTALL | re.MULTILINE)
 

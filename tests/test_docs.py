@@ -156,7 +156,8 @@ def test_every_page_is_in_an_index() -> None:
 )
 def test_files_of_the_package_that_pages_name_exist(page: Path) -> None:
     roots = (PACKAGE, ROOT, *(PACKAGE / folder for folder in ROOMS), PACKAGE / "engine" / "stages")
-    first = {path.stem for root in roots for path in root.iterdir()}
+    # What pages write into ``out`` is there only if somebody has run them.
+    first = {path.stem for root in roots for path in root.iterdir()} - {"out"}
     for path in re.findall(r"`([a-z_]+(?:/[a-z_0-9]+)+)(?:\.py)?/?`", page.read_text()):
         if path.partition("/")[0] in first:
             assert any(

@@ -88,7 +88,7 @@ def test_alerts_have_labels_that_there_are() -> None:
 
 
 def test_alerts_say_what_to_do() -> None:
-    """Each has a section of its own, and there is no other."""
+    """Each has a separate section, and there is no other."""
     wanted = [rule["annotations"]["runbook"] for rule in alerts()]
     sections = re.findall(r"^## (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
     assert wanted == [f"docs/alerts.md#{name.lower()}" for name in sections]

@@ -324,7 +324,7 @@ def test_folders_of_unit_tests_are_folders_of_the_package() -> None:
         assert folder.parts[0] in OWN_TEST_FOLDERS or (PACKAGE / folder).is_dir(), folder
 
 
-def test_every_test_module_has_a_name_of_its_own() -> None:
+def test_every_test_module_has_a_separate_name() -> None:
     # pytest imports them by that name, and Python's workers unpickle their functions by it.
     names = [file.name for file in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.by_hand [CASE …] [--size N] [--rounds N] [--no-peer]
 
-Each round runs each program in a process of its own, in turns, so that none carries the objects of
+Each round runs each program in a separate process, in turns, so that none carries the objects of
 another one. A process runs its case three times; the first run warms it up, and is not counted. The
 figures are the best of all rounds: wall seconds, and the CPU seconds of the process with its JVM
 and its Python workers. The word counts of all programs are compared line by line.
@@ -70,7 +70,7 @@ def _child(program: str, case: str, size: int, folder: Path, runs: int) -> None:
 
 
 def _measured(program: str, case: str, size: int, folder: Path) -> tuple[float, float]:
-    """Return the best wall and CPU seconds of a program in a process of its own."""
+    """Return the best wall and CPU seconds of a program in a separate process."""
     runs = 1 if program in PEERS else 1 + _WARM_RUNS
     command = [sys.executable, "-m", "benchmarks.by_hand", "--child", program, case]
     command += ["--size", str(size), "--folder", str(folder), "--runs", str(runs)]

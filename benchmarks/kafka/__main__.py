@@ -2,8 +2,8 @@
 
 Records are counted per key in windows of a minute of event time. This runner writes at least once,
 in transactions, and without those by ``--delivery_guarantee=at_least_once``. It and Spark
-Structured Streaming take turns on two cores, the broker included; each has a process and a session
-of its own. Every count is checked. Machines are shared and noisy: ratios of one run mean something,
+Structured Streaming take turns on two cores, the broker included; each has its own process and
+session. Every count is checked. Machines are shared and noisy: ratios of one run mean something,
 other figures only on a quiet machine.
 
 rate: a topic is read from its beginning to its end. Seconds are from the first Spark job until

@@ -39,7 +39,7 @@ class Shape:
 def fill(broker: Broker, topic: str, shape: Shape, count: int, windows: int) -> Counts:
     """Write records with timestamps in past windows; return the count of each window and key.
 
-    The last record of each partition has a key of its own and is an hour later: it closes the
+    The last record of each partition has a separate key and is an hour later: it closes the
     windows.
     """
     broker.create(topic, shape.partitions)

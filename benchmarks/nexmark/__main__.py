@@ -1,11 +1,11 @@
 """Beam's Nexmark queries in streaming, here and on Prism: ``python -m benchmarks.nexmark``.
 
-Each runner has a process of its own; a query runs on one after the other. The first query runs
+Each runner has a separate process; a query runs on one after the other. The first query runs
 once more before, to warm them. All results are checked against plain loops over the events. A
 runner that gives a wrong result, fails, or takes too long has no figure. Machines are shared and
 noisy: only ratios of one run mean anything.
 
-Prism is taken from $PRISM, from beside this Python, or from the path.
+Prism is taken from $PRISM, from next to this Python, or from the path.
 ``make .venv-conformance/bin/prism`` installs one.
 """
 

@@ -26,7 +26,7 @@ class Result(NamedTuple):
 
 
 class KeepResults(beam.DoFn):  # type: ignore[misc]
-    """Writes the results of each bundle to a file of their own; a bundle that fails writes none."""
+    """Writes the results of each bundle to a separate file; a bundle that fails writes none."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

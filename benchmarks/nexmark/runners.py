@@ -1,4 +1,4 @@
-"""The runners that are compared. Each has a process of its own, which runs queries one by one."""
+"""The runners that are compared. Each has a separate process, which runs queries one by one."""
 
 import contextlib
 import json
@@ -101,7 +101,7 @@ def _essence(text: str) -> str:
 
 
 class Process:
-    """A runner in a process of its own, which may start others.
+    """A runner in a separate process, which may start others.
 
     Args:
         command: A command that calls ``serve`` with standard input and output.

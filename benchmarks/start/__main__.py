@@ -4,7 +4,7 @@ cold: a program of three elements, from the shell to its exit, with and without 
 the same by hand: PySpark's ``mapInArrow`` over a range, an exchange, ``collect``. Programs take
 turns. CPU seconds are those of all their processes (Linux only).
 
-warm: further runs in one process, see ``benchmarks.start.warm``, each kind in a process of its own;
+warm: further runs in one process, see ``benchmarks.start.warm``, each kind in a separate process;
 the processes take turns. The best run of each counts. "built": what Beam does before a runner gets
 the pipeline.
 

@@ -5,7 +5,7 @@ are shared and noisy: ratios of one run are meaningful, other figures only on a 
 
 rates: a step with a value and a timer of each key, which a pipeline in this process changes round
 after round: with keys in the store without delay, at 1 ms and at 10 ms, read ahead or one at a
-time, or kept in memory from the round before, and with keys on the local disk.
+time, or kept in memory from the previous round, and with keys on the local disk.
 
 keys: CPU times of the same changes without pipelines, of the client and of the server.
 

@@ -1,4 +1,4 @@
-"""A proxy that delays what passes it, in a process of its own, as a distant server would."""
+"""A proxy that delays what passes it, in a separate process, as a distant server would."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Dead letters: elements that cannot be processed are written to files of their own.
+"""Dead letters: elements that cannot be processed are written to separate files.
 
 Reads lines such as ``{"item": "tea", "price": 4}`` as they arrive in a folder, and writes the sum
 of the prices of each item, per window. Lines that cannot be parsed are written with the error.

@@ -1,7 +1,7 @@
 """Run Go's tests against a job server, and hold the results against the ledger.
 
 Exit status 1: something differs from ``expectations.toml``. What each test has said is in the
-output folder, with its result as one line of JSON; ``--resume`` goes on from there.
+output folder, with its result as one line of JSON; ``--resume`` continues from there.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> int:
     url = given.endpoint or start_job_server()
     packages = given.packages or PACKAGES
     outcomes: dict[str, Outcome] = {}
-    # Compilers have a thread of their own: the next program is made while tests run.
+    # Compilers have a separate thread: the next program is made while tests run.
     with client_of(url) as client, ThreadPoolExecutor(1) as builder:
         programs = {each: builder.submit(build, each, beam, out) for each in packages}
         with ThreadPoolExecutor(given.processes) as pool:

@@ -62,7 +62,7 @@ class Release:
         """Install the chart.
 
         Args:
-            values: besides those of small containers.
+            values: in addition to those of small containers.
         """
         storage = {"storage": {"mountPath": str(self.shared), "storageClassName": self._name}}
         self._values = _merged(_merged(_SMALL, storage), values)

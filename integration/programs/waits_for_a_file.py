@@ -1,7 +1,7 @@
 """A pipeline that stands still in the middle, on every host, until a file is there.
 
 ``waits_for_a_file.py FOLDER [OPTION …]``: FOLDER is one that all executors share. Tasks make the
-file ``begun-HOST`` in it, and go on when there is one that is called ``go-on``. The words of the
+file ``begun-HOST`` in it, and continue when there is one that is called ``go-on``. The words of the
 output are in ``counts``, one ``NUMBER: COUNT`` in each line.
 """
 

@@ -5,7 +5,7 @@ says how to read what it prints. How a pass is judged:
 
 *Which pipelines count.* The runner under test takes the place of Beam's default
 runner (``runners``): pipelines of tests that name no runner go there. A test
-that names a runner of its own says nothing about ours.
+that names its own runner says nothing about ours.
 
 *Assertions must run.* ``assert_that`` adds a step that checks while the pipeline
 runs. On a runner that runs nothing, nothing is checked, and nothing fails. So

@@ -1,6 +1,6 @@
 """Beam's cross-language tests, with pipelines that our client submits to our job server.
 
-The server is a process of its own; it and the expansion service are different programs.
+The server is a separate process; it and the expansion service are different programs.
 """
 
 from typing import Any

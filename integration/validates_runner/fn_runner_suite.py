@@ -1,6 +1,6 @@
 """Tests of ``FnApiRunner``, on the runner under test.
 
-The classes have names of their own: by those of Beam's, Beam skips what fails on its own runner.
+The classes have separate names: by those of Beam's, Beam skips what fails on its own runner.
 """
 
 import apache_beam as beam

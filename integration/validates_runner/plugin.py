@@ -60,7 +60,7 @@ def _remember() -> None:
 class Recorder:
     """Writes ``{"started": test}`` and then ``{"test": …, "outcome": …}``, at once each.
 
-    Tests that the log already knows are left out: a run goes on where the last one broke off.
+    Tests that the log already knows are left out: a run continues where the last one broke off.
     """
 
     def __init__(self, log: Path, roots: Sequence[Path]) -> None:

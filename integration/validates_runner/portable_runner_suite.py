@@ -1,7 +1,7 @@
 """``PortableRunnerTest``: pipelines that a client hands to a job service, over gRPC.
 
 Beam's ``PortableRunner`` is the client. Where code runs in SDK harnesses, the service is our job
-server, in a process of its own. That has none in Spark's workers: for these it is Beam's own local
+server, in a separate process. That has none in Spark's workers: for these it is Beam's own local
 service, which hands each pipeline to the runner under test in place of ``FnApiRunner``.
 """
 

@@ -145,7 +145,7 @@ class Submitter:
             mode: ``client`` or ``cluster``: where its driver runs.
             program: its path, or its name in ``PROGRAMS``.
             arguments: of the program.
-            conf: settings besides those of small containers.
+            conf: settings in addition to those of small containers.
             options: of ``spark-submit``.
         """
         settings = {**self.conf, **(conf or {})}

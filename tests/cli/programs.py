@@ -77,7 +77,7 @@ class Program:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                start_new_session=True,  # a process group of its own
+                start_new_session=True,  # a separate process group
             )
         if self._is_on_terminal:
             self._copying.start()

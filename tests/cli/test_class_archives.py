@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 LOCAL = "--spark_master_url=local[2]"
-WRITES_WITHIN_S = 900.0  # at the lowest priority, beside other tests
+WRITES_WITHIN_S = 900.0  # at the lowest priority, next to other tests
 NO_ARCHIVE = {"SPARK_SUBMIT_OPTS": ""}  # that of the tests themselves
 SCRIPT = """
     from pyspark import SparkContext

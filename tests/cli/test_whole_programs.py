@@ -1,4 +1,4 @@
-"""A program that is ended from outside, does not wait for its pipeline, or goes on after it."""
+"""A program that is ended from outside, does not wait for its pipeline, or continues after it."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Runs cases in a process of their own, which may crash, hang, or take too much memory."""
+"""Runs cases in a separate process, which may crash, hang, or take too much memory."""
 
 import ctypes
 import faulthandler

@@ -43,7 +43,7 @@ _PAYLOADS: Mapping[str, type[Message]] = {
     common_urns.artifact_roles.STAGING_TO.urn: beam_runner_api_pb2.ArtifactStagingToRolePayload,
     "beam:metric:user:bounded_trie:v1": metrics_pb2.BoundedTrie,
 }
-"""The messages in fields of bytes, by the urn beside these fields."""
+"""The messages in fields of bytes, by the urn next to these fields."""
 _MAX_CHANGES = (1, 1, 1, 2, 3, 8)
 
 
@@ -224,7 +224,7 @@ def _is_bytes(field: FieldDescriptor) -> bool:
 
 
 def _payload_type(owner: Any, field: FieldDescriptor) -> type[Message] | None:
-    """Return the type of a message that is serialised in a field, if the urn beside it tells."""
+    """Return the type of a message that is serialised in a field, if the urn next to it tells."""
     for name in ("urn", "type", field.name.replace("payload", "urn")):
         urn = getattr(owner, name, None)
         if isinstance(urn, str) and urn in _PAYLOADS:

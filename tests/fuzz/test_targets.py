@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.timeout(600)
 def test_what_strangers_send_ends_by_named_errors() -> None:
-    """In a process of its own, since a process with threads must not fork."""
+    """In a separate process, since a process with threads must not fork."""
     command = [sys.executable, "-m", "tests.fuzz", f"--messages={MESSAGES}"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
@@ -65,7 +65,7 @@ def kinds(tally: Tally) -> list[tuple[str, int]]:
     return sorted((each.kind, each.number) for each in tally.findings.values())
 
 
-def test_defects_are_found_and_the_run_goes_on(cases: list[bytes]) -> None:
+def test_defects_are_found_and_the_run_continues(cases: list[bytes]) -> None:
     cases += [b"fine", b"crash", b"KeyError", b"hang", b"xA", b"memory", b"A", b"fine"]
     tally = fuzz([Faulty()], len(cases))["faulty"]
     assert kinds(tally) == [("crash", 1), ("error", 4), ("hang", 3), ("memory", 5)]

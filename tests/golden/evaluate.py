@@ -262,7 +262,7 @@ class _PlanRun:
         return [stage for level in segment.levels for stage in level.stages]
 
     def _passed_on(self, segment: Segment) -> set[DestinationId]:
-        """Pass on what later segments read: where a plan streams, each reads the one before."""
+        """Pass on what later segments read: where a plan streams, each reads the previous one."""
         passed = set()
         for target in segment.writes if self.plan.is_streaming else ():
             parts = self.materialised.get(target, {})

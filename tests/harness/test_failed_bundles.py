@@ -79,7 +79,7 @@ def test_an_aborted_bundle_ends_its_harness(scripted: Scripted) -> None:
 def test_a_harness_that_breaks_the_protocol_is_ended(
     scripted: Scripted, sink: str | None, block: bytes
 ) -> None:
-    """Its user code has not answered: it would run beside the next attempt."""
+    """Its user code has not answered: it would run at the same time as the next attempt."""
 
     def send_nonsense(sdk: ScriptedSdk) -> None:
         instruction, descriptor = sdk.connect().next_bundle()

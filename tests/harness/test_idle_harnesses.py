@@ -45,7 +45,7 @@ def end(harnesses: SdkHarnesses, removing: threading.Thread) -> None:
 
 
 @pytest.mark.parametrize("longest_s", [1e15, 1e300, float("inf")])
-def test_a_harness_that_is_kept_for_ever_keeps_no_other(longest_s: float) -> None:
+def test_a_harness_that_is_kept_forever_keeps_no_other(longest_s: float) -> None:
     harnesses = SdkHarnesses()
     forever = keep(harnesses, longest_s)
     removing = threading.Thread(target=harnesses._expire)

@@ -1,4 +1,4 @@
-"""The job server as a process of its own, with clients of Beam's own in this one."""
+"""The job server as a separate process, with clients of Beam's own in this one."""
 
 import importlib
 import os

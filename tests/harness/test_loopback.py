@@ -31,7 +31,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
 )
 def test_a_harness_whose_spark_worker_was_killed_is_freed() -> None:
-    """With its state cache and its DoFns, while the job goes on."""
+    """With its state cache and its DoFns, while the job continues."""
     pool = LoopbackPool(100 << 20, Profiling(JobOptions("{}")))
     root = Path(__file__).parents[2]
     worker = subprocess.run(

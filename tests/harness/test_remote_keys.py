@@ -121,7 +121,7 @@ def test_a_key_that_takes_several_bundles_keeps_its_state(
 
 
 @pytest.mark.usefixtures("few_calls")
-def test_a_key_that_comes_again_after_its_end_begins_anew(running: Callable[..., Running]) -> None:
+def test_a_key_that_comes_again_after_its_end_begins_again(running: Callable[..., Running]) -> None:
     """Its first work is done, and its state forgotten, here and in the SDK's cache."""
     keyed = running(Adds())
     for _ in range(3):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.grpc
 
 
 class Opaque:
-    """Has a coder of its own, which the runner need not know."""
+    """Has a separate coder, which the runner need not know."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -62,7 +62,7 @@ def test_what_is_left_out_is_counted_to_the_last_line(
     assert len(collected.values) == 2
     text, deadline = "", time.monotonic() + 60
     while sum(counted(text)) < 2 * LINES and time.monotonic() < deadline:
-        time.sleep(0.1)  # they come by a stream of their own
+        time.sleep(0.1)  # they come by a separate stream
         text += capfd.readouterr().err
     lines, left_out = counted(text)
     assert 1_000 <= lines <= 2_001 + 100 * (time.monotonic() - began)

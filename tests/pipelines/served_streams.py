@@ -87,7 +87,7 @@ class Numbers:
         self.let_through(0)
 
     def let_through(self, limit: int | None = None) -> None:
-        """Let the stream go on to a number. None: to its end."""
+        """Let the stream continue to a number. None: to its end."""
         part = self._folder / "limit.part"
         part.write_text(str(self.most if limit is None else limit))
         part.rename(self._folder / "limit")

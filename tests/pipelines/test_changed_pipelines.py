@@ -72,7 +72,7 @@ def in_another_order(p: beam.Pipeline) -> dict[str, Any]:
 
 
 def with_more_steps(p: beam.Pipeline) -> dict[str, Any]:
-    """Before and beside those of the first version: with state, with a source, with an exchange."""
+    """Before and next to those of the first version: with state, a source, an exchange."""
     more = p | "More" >> beam.Create([("more", 7)]) | beam.Reshuffle()
     pairs = events(p)
     new = pairs | "New" >> beam.ParDo(Number())

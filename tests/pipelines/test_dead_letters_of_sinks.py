@@ -133,7 +133,7 @@ def test_brokers_do_not_tell_the_limit_of_a_topic(
 def test_refused_records_do_not_pile_up_in_a_bundle(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are settled while the bundle goes on, and keep their windows."""
+    """They are settled while the bundle continues, and keep their windows."""
     monkeypatch.setattr(write, "_MAX_REFUSED_BYTES", 10_000)
     kafka.limits["sink"] = 80
     count, most_waiting = 3000, 0

@@ -47,7 +47,7 @@ def test_windows_close_and_timers_fire(
     assert result.drain() in ("RUNNING", "DRAINING")
     assert result.wait_until_finish() == "DRAINED"
     assert noted(ended) == WINDOWS_AND_TIMERS
-    assert len(noted(seen)) == 6  # the sources have ended, since they would go on for ever
+    assert len(noted(seen)) == 6  # the sources have ended, since they would continue forever
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
@@ -85,7 +85,7 @@ def test_what_an_earlier_run_has_left_is_drained(spark_session: Any, tmp_path: P
     assert len(noted(seen)) == 6
 
 
-def test_a_failed_drain_goes_on_with_the_next_run(spark_session: Any, tmp_path: Path) -> None:
+def test_a_failed_drain_continues_with_the_next_run(spark_session: Any, tmp_path: Path) -> None:
     """That the pipeline is drained is committed with the first epoch that does so."""
     stop, wait, seen = tmp_path / "stop", tmp_path / "wait", tmp_path / "seen"
     stop.touch()

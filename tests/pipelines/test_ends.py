@@ -56,7 +56,7 @@ def endless(on_spark: Any, tmp_path: Path) -> Iterator[Any]:
     beats = tmp_path / "beats"
     pipeline = pipeline_on(on_spark, SPREAD)
     numbers = pipeline | beam.Create([1, 2]) | beam.Reshuffle()
-    # The side input makes a segment of its own: what it counted is known while the other runs.
+    # The side input makes a separate segment: what it counted is known while the other runs.
     counted = numbers | "count" >> beam.Map(count)
     _ = numbers | beam.Map(lambda n, _: n, beam.pvalue.AsList(counted)) | beam.ParDo(Beats(beats))
     result = pipeline.run()

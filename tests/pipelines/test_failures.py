@@ -80,7 +80,7 @@ class Inner(beam.PTransform):  # type: ignore[misc]
 
 @pytest.mark.parametrize("method", [*METHODS, "finish_bundle"])
 def test_a_step_in_a_stage_that_another_one_feeds(spark_session: Any, method: str) -> None:
-    """The reader of a side input is a stage of its own in the same task."""
+    """The reader of a side input is a separate stage in the same task."""
 
     def build(p: beam.Pipeline) -> None:
         side = p | "side" >> beam.Create([1])
@@ -193,7 +193,7 @@ class Fragile(Coder):  # type: ignore[misc]
 
 
 class Number(int):
-    """A type with a coder of its own."""
+    """A type with a separate coder."""
 
 
 beam.coders.registry.register_coder(Number, Fragile)

@@ -14,7 +14,7 @@ from tests.harvest import harvest
 
 
 class _Sink(textio._TextSink):  # type: ignore[misc]
-    """Cannot rename its files while there is a file "obstacle" beside them."""
+    """Cannot rename its files while there is a file "obstacle" next to them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder / "out"), shard_name_template="-W-SSSSS-of-NNNNN", num_shards=1)

@@ -18,7 +18,7 @@ from tests.pipelines.test_full_window_partitions import SPREAD, spread
 
 
 class Life:
-    """Writes the calls that one instance of user code gets into a file of its own."""
+    """Writes the calls that one instance of user code gets into a separate file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)

@@ -201,7 +201,7 @@ def test_groups_larger_than_memory_should_be(spark_session: Any) -> None:
 
 @pytest.mark.spark
 def test_classes_in_keys_are_coded_as_each_job_asks(on_spark: Any) -> None:
-    """Spark's workers are those of the job before, for which Beam has kept other bytes."""
+    """Spark's workers are those of the previous job, for which Beam has kept other bytes."""
     dilled = coders.DeterministicFastPrimitivesCoder(coders.FastPrimitivesCoder(), "")
 
     def build(p: beam.Pipeline) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_steps_with_state_count_what_they_drop(spark_session: Any, flags: tuple[
     assert dropped(found.result) == {"number": 3, "in order": 4}
 
 
-def test_a_later_run_goes_on_counting(spark_session: Any, tmp_path: Path) -> None:
+def test_a_later_run_continues_counting(spark_session: Any, tmp_path: Path) -> None:
     """The first run fails in an epoch that drops elements, which the second one drops again."""
     stop = tmp_path / "stop"
     stop.touch()

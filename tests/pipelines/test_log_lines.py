@@ -223,7 +223,7 @@ def test_a_flood_is_cut_with_a_count(on_spark: Any, flags: tuple[str, ...]) -> N
     assert "log lines were dropped because there were too many" in last
     left_out = int(last.split()[0].replace(",", ""))
     assert 1_000 <= len(lines) < 10_000
-    # A harness counts in a stream of its own, of which the end may come too late.
+    # A harness counts in a separate stream, of which the end may come too late.
     least = 90_000 if flags else 100_000
     assert least <= len(lines) + left_out <= 100_000
 

@@ -1,4 +1,4 @@
-"""The function of ``map_partition`` in a Spark task: it runs beside what makes its records."""
+"""The function of ``map_partition`` in a Spark task: it runs next to what makes its records."""
 
 import itertools
 import time

@@ -20,7 +20,7 @@ def rows(frame: Any) -> list[Any]:
 
 
 @pytest.mark.rare
-def test_collect_and_go_on(spark_session: Any) -> None:
+def test_collect_and_continue(spark_session: Any) -> None:
     seen: list[str] = []
 
     class Runner(SparkPortableRunner):

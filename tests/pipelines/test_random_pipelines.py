@@ -58,7 +58,7 @@ def drawing(pytestconfig: pytest.Config) -> settings:
 @pytest.mark.timeout(60 * COUNT)
 @pytest.mark.rare
 def test_like_beams_own_runner(spark_session: Any, drawing: settings) -> None:
-    """Each pack in several pipelines: in the Python workers, and in SDK harnesses beside them."""
+    """Each pack in several pipelines: in the Python workers, and in SDK harnesses next to them."""
     kinds: Counter[str] = Counter()
     elements: list[int] = []
     ran: list[int] = []

@@ -1,4 +1,4 @@
-"""User code in SDK harnesses, beside the Python workers: what the embedded harness does, too."""
+"""User code in SDK harnesses, next to the Python workers: what the embedded harness does, too."""
 
 import logging
 import os
@@ -102,7 +102,7 @@ EXPECTED: dict[str, list[Any]] = {
 
 
 @pytest.mark.spark
-def test_a_pipeline_of_all_kinds_beside_workers(on_spark: Any) -> None:
+def test_a_pipeline_of_all_kinds_next_to_workers(on_spark: Any) -> None:
     check_all_kinds(on_spark, PROCESS)
 
 

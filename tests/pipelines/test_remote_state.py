@@ -1,4 +1,4 @@
-"""State and timers of steps in SDK harnesses beside the Python workers."""
+"""State and timers of steps in SDK harnesses next to the Python workers."""
 
 from typing import Any
 

@@ -71,7 +71,7 @@ def test_one_long_restriction_is_spread(on_spark: Any) -> None:
 
 @pytest.mark.rare
 @pytest.mark.grpc
-def test_in_an_sdk_harness_of_its_own(spark_session: Any) -> None:
+def test_in_a_separate_sdk_harness(spark_session: Any) -> None:
     """Elements that the SDK has got and not begun come back, too."""
     elements = [("long", 60), *((f"short {number}", 2) for number in range(20))]
 

@@ -1,4 +1,4 @@
-"""Sources of Beam's that watch the clock or a folder, in a run that goes on after another."""
+"""Sources of Beam's that watch the clock or a folder, in a run that continues after another."""
 
 import os
 import time

@@ -41,7 +41,7 @@ def test_another_pipeline_begins_with_a_savepoint(
     capsys: pytest.CaptureFixture[str],
     flags: tuple[str, ...],
 ) -> None:
-    """Windows, state, timers and restrictions are in it; the first pipeline goes on, to its end."""
+    """Windows, state, timers, restrictions are in it; the first pipeline continues to its end."""
     checkpoints, savepoint, late = (tmp_path / name for name in ("checkpoints", "saved", "late"))
     seen, ended = folders(tmp_path / "first")
     build = windows_and_timers(seen, ended)

@@ -281,7 +281,7 @@ class Poll(beam.DoFn):  # type: ignore[misc]
             tracker.defer_remainder(Duration(0.2))
 
 
-def test_one_that_defers_for_ever_is_seen_and_can_be_cancelled(spark_session: Any) -> None:
+def test_one_that_defers_forever_is_seen_and_can_be_cancelled(spark_session: Any) -> None:
     pipeline = beam.Pipeline(runner=SparkPortableRunner(spark_session))
     pipeline | beam.Create([("a", 1 << 40)]) | beam.ParDo(Poll())
     result = pipeline.run()

@@ -204,8 +204,8 @@ def test_no_service(spark_session: Any) -> None:
         run(spark_session, lambda p: p | "Recorded" >> stream("localhost:1") | beam.Map(str))
 
 
-def test_a_service_that_dies_and_a_run_that_goes_on(spark_session: Any, tmp_path: Path) -> None:
-    """The service is asked anew; what has happened already does not happen again."""
+def test_a_service_that_dies_and_a_run_that_continues(spark_session: Any, tmp_path: Path) -> None:
+    """The service is asked again; what has happened already does not happen again."""
     events = protos(
         Stream()
         .add_elements(pairs(1, 2))

@@ -167,7 +167,7 @@ def test_views_by_window(spark_session: Any) -> None:
 
 @pytest.mark.rare
 def test_chains_of_side_inputs(spark_session: Any) -> None:
-    """Each link is a Spark job of its own; the main input passes them all by."""
+    """Each link is a separate Spark job; the main input passes them all by."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
         main = p | beam.Create(range(100)) | beam.Map(lambda n: (n % 10, n))

@@ -27,7 +27,7 @@ ESTIMATOR = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_p
 class Feed(beam.DoFn):  # type: ignore[misc]
     """Gives what a file says when it is run, line by line.
 
-    A line is a value, its time, the watermark after it, and a file beside this one that has to be
+    A line is a value, its time, the watermark after it, and a file next to this one that has to be
     there first: "-" is the folder itself. The last line ends the input, and has only such a file.
     """
 

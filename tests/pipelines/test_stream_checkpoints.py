@@ -1,4 +1,4 @@
-"""What streaming pipelines commit, and how a run goes on from it."""
+"""What streaming pipelines commit, and how a run continues from it."""
 
 import logging
 import re

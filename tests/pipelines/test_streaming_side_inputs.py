@@ -322,7 +322,7 @@ def test_state_and_timers_with_a_side_input(
     assert harvest(spark_session, build, *flags)["above"] == expected
 
 
-def test_a_failed_run_goes_on_with_what_waits(spark_session: Any, tmp_path: Path) -> None:
+def test_a_failed_run_continues_with_what_waits(spark_session: Any, tmp_path: Path) -> None:
     flag = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
     stop = tmp_path / "stop"
     stop.touch()

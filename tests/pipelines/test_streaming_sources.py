@@ -63,7 +63,7 @@ def count(at_once: int = 5, wait_s: float | None = 0.0, begin_s: float = 0.0) ->
 
 
 @pytest.mark.parametrize("flags", RARE_HARNESSES)
-def test_windows_close_while_a_source_goes_on(spark_session: Any, flags: tuple[str, ...]) -> None:
+def test_windows_close_while_a_source_continues(spark_session: Any, flags: tuple[str, ...]) -> None:
     """The watermark comes from the estimator: nothing is late, and nothing waits for the end."""
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_the_clock_is_the_wall_clock(spark_session: Any) -> None:
     assert found["all"] == [1, 2, 2]
 
 
-def test_a_failed_run_goes_on_with_what_was_deferred(spark_session: Any, tmp_path: Path) -> None:
+def test_a_failed_run_continues_with_what_was_deferred(spark_session: Any, tmp_path: Path) -> None:
     """Numbers before the failure have been counted once, whatever ran again."""
     flags = (f"--checkpoint_dir={tmp_path / 'checkpoints'}", QUICK)
     stop = tmp_path / "stop"

@@ -231,7 +231,7 @@ def test_two_outputs_have_watermarks_of_their_own(spark_session: Any) -> None:
     assert harvest(spark_session, build)["both"] == [("a", [1, 2, 3])]
 
 
-def test_impulses_beside_a_stream(spark_session: Any) -> None:
+def test_impulses_next_to_a_stream(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         events = stream().add_elements(pairs(1)).advance_watermark_to_infinity()
         created = p | beam.Create([("a", 7)]) | beam.Map(lambda pair: TimestampedValue(pair, 7))

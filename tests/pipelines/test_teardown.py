@@ -200,7 +200,7 @@ def test_what_teardown_raises_is_logged_with_its_step(
 def test_without_a_backchannel_another_pipeline_tears_nothing_down(
     on_spark: Any, tmp_path: Path
 ) -> None:
-    """The first one may go on: nobody has said that it has ended."""
+    """The first one may continue: nobody has said that it has ended."""
     run(on_spark, lambda p: numbers(p) | beam.ParDo(Buffered(tmp_path)), "--backchannel=off")
     run(on_spark, numbers)
     assert names(tmp_path, "setup")

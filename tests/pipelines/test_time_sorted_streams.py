@@ -187,7 +187,7 @@ def test_its_timers_are_not_interrupted(spark_session: Any) -> None:
 
 
 @pytest.mark.parametrize("also_stable", [False, pytest.param(True, marks=pytest.mark.rare)])
-def test_a_later_run_goes_on_with_what_waits(
+def test_a_later_run_continues_with_what_waits(
     spark_session: Any, tmp_path: Path, also_stable: bool
 ) -> None:
     flag = f"--checkpoint_dir={tmp_path / 'checkpoints'}"

@@ -190,7 +190,7 @@ def test_batches_of_arrays(spark_session: Any) -> None:
 
 
 class Month(BoundedWindow):  # type: ignore[misc]
-    """A window that is no interval, with a coder of its own."""
+    """A window that is no interval, with a separate coder."""
 
     def __init__(self, number: int) -> None:
         super().__init__(Timestamp(100 * (number + 1)))

@@ -16,7 +16,7 @@ QUICK = "--batch_interval_millis=50"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    """Return where readers note what happens, beside a checkpoint folder."""
+    """Return where readers note what happens, next to a checkpoint folder."""
     (tmp_path / "notes").mkdir()
     return Log(folder=str(tmp_path / "notes"), checkpoints=str(tmp_path / "checkpoints"))
 
@@ -60,7 +60,7 @@ def test_splits_marks_watermarks_and_finalization(
         pytest.param(REUSED_PROCESS, 200, id="process", marks=pytest.mark.rare),
     ],
 )
-def test_a_failed_run_goes_on_from_the_mark_that_was_committed(
+def test_a_failed_run_continues_from_the_mark_that_was_committed(
     spark_session: Any, log: Log, tmp_path: Path, flags: tuple[str, ...], most_open: int
 ) -> None:
     """Its many bundles share their readers; the last number comes with the end of time."""

@@ -159,7 +159,7 @@ def _stops(pipeline: beam.Pipeline, times: list[int]) -> beam.PCollection:
 
 
 @pytest.mark.parametrize(("at", "place"), [("EOW", None), ("EARLIEST", 0), ("LATEST", -1)])
-def test_merging_windows_with_a_coder_of_their_own(
+def test_merging_windows_with_a_separate_coder(
     spark_session: Any, at: str, place: int | None
 ) -> None:
     """Beam's FnApiRunner cannot run them: its stand-ins for windows do not go through the coder."""

@@ -111,7 +111,7 @@ _STARTED: list[Any] = []
 
 @pytest.fixture
 def nothing_goes_on() -> Iterator[None]:
-    """End what a test has started: a pipeline that goes on would keep the process."""
+    """End what a test has started: a pipeline that continues would keep the process."""
     yield
     while _STARTED:
         _STARTED.pop().cancel()

@@ -156,7 +156,7 @@ def run_kinds(
         flags: Options of the pipelines.
         master: Of the program's own session; empty: the runner makes one.
         conf: Of that session.
-        has_modules: Whether there are elements of classes of modules beside the program, too.
+        has_modules: Whether there are elements of classes of modules next to the program, too.
         environment: Variables of the program.
     """
     if library == "dill":

@@ -223,7 +223,7 @@ KILLED = """
 @pytest.mark.slow
 @pytest.mark.rare
 def test_a_driver_that_is_killed_in_the_midst_of_an_epoch(tmp_path: Path) -> None:
-    """In its last Spark job. The next start goes on, and deletes the rows that were left."""
+    """In its last Spark job. The next start continues, and deletes the rows that were left."""
     out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
     out.mkdir()
     flags = ["--spark_master_url=local[2]", f"--checkpoint_dir={checkpoints}"]

@@ -113,5 +113,5 @@ def test_jobs_take_turns(
             assert noted("setup") == noted("teardown")
             if step == "two":
                 assert noted("finalized") == sorted(map(str, range(ELEMENTS)))
-            elif not flags:  # an SDK harness makes one for each bundle that runs beside others
+            elif not flags:  # an SDK harness makes one for each bundle that runs next to others
                 assert len(set(noted("setup"))) == len(noted("setup"))

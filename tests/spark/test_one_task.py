@@ -33,7 +33,7 @@ def test_an_rdd_and_a_plan_share_their_workers(
     assert by_rdd[1] == bytes(3 << 20)
 
 
-def test_the_workers_of_a_session_with_a_python_of_its_own(spark_session: Any) -> None:
+def test_the_workers_of_a_session_with_a_separate_python(spark_session: Any) -> None:
     key = "spark.sql.execution.pyspark.python"
     before = spark_session.conf.get(key, None)
     spark_session.conf.set(key, "/no/such/python")

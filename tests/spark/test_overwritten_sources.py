@@ -66,7 +66,7 @@ def test_a_part_of_what_is_read_is_not_overwritten(spark_session: Any, parts: Pa
         run(spark_session, copy({"path": str(parts)}, write))
 
 
-def test_other_writes_beside_what_is_read(spark_session: Any, parts: Path, tmp_path: Path) -> None:
+def test_other_writes_next_to_what_is_read(spark_session: Any, parts: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for _ in range(2):  # the second time, it is there
         run(spark_session, copy({"table": TABLE}, {"path": str(other), "mode": "overwrite"}))

@@ -45,7 +45,7 @@ PRELUDE = """
 
 
 def run_program(script: str, folder: Path, *, status: int = 0) -> tuple[list[str], str]:
-    """Run a program in a process of its own. Return the lines of stdout, and stderr."""
+    """Run a program in a separate process. Return the lines of stdout, and stderr."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(PRELUDE) + textwrap.dedent(script))
     done = subprocess.run(
@@ -133,7 +133,7 @@ def test_one_that_has_died_or_was_stopped_is_replaced(tmp_path: Path) -> None:
     assert "Spark is stopped: no pipeline has run for --spark_session_idle_timeout" in err
 
 
-def test_a_program_that_goes_on_with_it_keeps_it(tmp_path: Path) -> None:
+def test_a_program_that_continues_with_it_keeps_it(tmp_path: Path) -> None:
     script = """
         from pyspark.sql import SparkSession
         from beam_spark_runner.spark.session import own_spark

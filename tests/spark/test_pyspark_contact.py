@@ -194,7 +194,7 @@ def test_sessions_and_plans_of_spark_connect(connect_server: str) -> None:
 
 
 def test_the_daemon_calls_its_worker_by_position() -> None:
-    # ``spark.task.daemon`` puts a function of its own in this place.
+    # ``spark.task.daemon`` puts a separate function in this place.
     assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
     assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
 

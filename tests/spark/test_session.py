@@ -25,7 +25,7 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def run_script(script: str, folder: Path, *launcher: str, **environment: str) -> tuple[str, str]:
-    """Run a program in a process of its own, since a process has one JVM. Return what it printed.
+    """Run a program in a separate process, since a process has one JVM. Return what it printed.
 
     ``folder`` is where the script lies; it is not in the checkout and not its own cwd.
     """
@@ -284,7 +284,7 @@ CONNECT = """
 @pytest.mark.connect
 @pytest.mark.slow
 class TestConnect:
-    """Each in a process of its own: pyspark's switch between the two kinds is global."""
+    """Each in a separate process: pyspark's switch between the two kinds is global."""
 
     def run(self, script: str, folder: Path, url: str, **environment: str) -> list[str]:
         text = textwrap.dedent(CONNECT.format(url=url)) + textwrap.dedent(script)

@@ -1,4 +1,4 @@
-"""User code that blocks in a streaming pipeline, and the run that goes on after it."""
+"""User code that blocks in a streaming pipeline, and the run that continues after it."""
 
 import functools
 import logging
@@ -38,7 +38,7 @@ def open_for_ever(pair: tuple[str, int], fifo: str) -> tuple[str, int]:
         ),
     ],
 )
-def test_it_fails_with_step_and_stack_and_can_go_on(
+def test_it_fails_with_step_and_stack_and_can_continue(
     spark_session: Any,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -76,4 +76,4 @@ def test_it_fails_with_step_and_stack_and_can_go_on(
     found = harvest(spark_session, build, *options)
     seen = [n for _, n in found["numbers"]]
     assert seen
-    assert seen == list(range(seen[0], 12))  # state and source go on from one epoch
+    assert seen == list(range(seen[0], 12))  # state and source continue from one epoch

@@ -64,7 +64,7 @@ def append(count: int) -> Callable[[beam.Pipeline], None]:
 
 @pytest.mark.usefixtures("derby")
 def test_a_catalog_that_the_program_has_set_up(spark_session: Any) -> None:
-    """Pipelines run in threads of their own, in which Spark knows no session by itself."""
+    """Pipelines run in separate threads, in which Spark knows no session by itself."""
     run(spark_session, append(3))
     run(spark_session, append(5))
 

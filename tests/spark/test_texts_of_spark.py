@@ -94,7 +94,7 @@ TASK_RUNS_AGAIN = (
     "Error communicating with MapOutputTracker",
     "Error reply received from MapOutputTracker",
 )
-PARTS = (  # of texts above, or around a cause that has a meaning of its own
+PARTS = (  # of texts above, or around a cause that has a separate meaning
     "Job aborted due to stage failure: ",
     "Task %d in stage %s failed %d times, most recent failure: %s",
     "Aborting ",

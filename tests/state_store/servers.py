@@ -1,4 +1,4 @@
-"""Redis servers of tests: processes of their own, with a socket in a folder."""
+"""Redis servers of tests: separate processes, with a socket in a folder."""
 
 import contextlib
 import os

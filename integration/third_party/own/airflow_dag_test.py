@@ -52,7 +52,7 @@ LINES = ("the cat and the dog", "and the bird")
 
 
 class Airflow:
-    """An Airflow with a database of its own, and one DAG.
+    """An Airflow with a separate database, and one DAG.
 
     Args:
         folder: For it alone.
@@ -72,7 +72,7 @@ class Airflow:
         subprocess.run(migrate, env=self._environment, check=True, capture_output=True)
 
     def run_dag(self, folder: Path, runner: str, options: dict[str, str]) -> str:
-        """Run the DAG, with its files in a folder of its own; return what Airflow says."""
+        """Run the DAG, with its files in a separate folder; return what Airflow says."""
         (folder / "in.txt").write_text("\n".join(LINES))
         (folder / "words.py").write_text(PROGRAM)
         files = {"input": str(folder / "in.txt"), "output": str(folder / "out")}

@@ -1,4 +1,4 @@
-"""Functions that go on with what they gave out: buffers that are filled again, open files.
+"""Functions that continue with what they gave out: buffers that are filled again, open files.
 
 Beam's harness hands each element through all fused steps before it asks for the next. Such
 functions rely on that; Beam's documentation forbids some of them, and programs have them.

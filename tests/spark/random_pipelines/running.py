@@ -29,7 +29,7 @@ written to disk; there are several such groups in one task."""
 
 
 class _AsText(beam.DoFn):  # type: ignore[misc]
-    """An element with all that Beam keeps beside it."""
+    """An element with all that Beam keeps next to it."""
 
     def __init__(self, label: str) -> None:
         self._label = label

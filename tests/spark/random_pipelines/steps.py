@@ -68,7 +68,7 @@ class Kind:
     """What a step takes and gives; empty: anything, and the same again.
 
     Attributes:
-        make: the transform, from a number of 1 to 5, and what it reads beside.
+        make: the transform, from a number of 1 to 5, and what it reads in addition.
         beside: what its second input holds, if it has one, which is a side input.
         joins: the second input is like the first, and the transform takes both.
         grows: results for one element, at most.

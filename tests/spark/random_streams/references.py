@@ -13,7 +13,7 @@ from tests.spark.random_streams.running import Outputs, outputs_of
 
 
 def prism() -> str | None:
-    """Return where Prism is, if it is anywhere: ``$PRISM``, beside this Python, or on the path.
+    """Return where Prism is, if it is anywhere: ``$PRISM``, next to this Python, or on the path.
 
     ``make .venv-conformance/bin/prism`` installs one, for the target of this test.
     """

@@ -1,4 +1,4 @@
-"""What the backchannel of a stream needs that goes on for long, or whose user code blocks."""
+"""What the backchannel of a stream needs that continues for long, or whose user code blocks."""
 
 import threading
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.unit.backchannel.served import Callbacks, Heard, entry, messages, ser
 def test_callbacks_of_a_rejected_attempt_are_dropped_when_a_later_epoch_is_accepted(
     tmp_path: Path,
 ) -> None:
-    """A stream may go on for years: they hold steps, or SDK harnesses."""
+    """A stream may continue for years: they hold steps, or SDK harnesses."""
     void, kept, later, batch = Callbacks(), Callbacks(), Callbacks(), Callbacks()
     with serving("socket", tmp_path, []) as server:
         channel = Backchannel(server.route)

@@ -191,7 +191,7 @@ def test_only_what_asks_a_runner_is_run_on_others() -> None:
     assert list(settled(nothing)) == ["skip", "apart", "other"]
 
 
-def test_the_table_counts_what_passes_in_one_process_beside_the_runner_measured() -> None:
+def test_the_table_counts_what_passes_in_one_process_next_to_the_runner_measured() -> None:
     measured = {"a": Verdict.SOUND, "b": Verdict.FAILING, "c": Verdict.FAILING}
     peer = {"a": Verdict.SOUND, "b": Verdict.SOUND, "c": Verdict.VACUOUS}
     row = ("io", [measured, peer], {"b": Verdict.SOUND, "c": Verdict.FAILING})

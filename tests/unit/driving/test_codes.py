@@ -13,7 +13,7 @@ from tests.golden.notation import parse
 
 @pytest.mark.parametrize("steps", [10, 254, 255, 600])
 def test_a_first_level_of_very_many_stages(steps: int) -> None:
-    """Each step waits for the side input, and so is a stage of its own."""
+    """Each step waits for the side input, and so is a separate stage."""
     lines = ["Start: impulse() -> start", "Make: pardo(start) -> made @py"]
     lines += ["Total: pardo(start) -> total @py"]
     lines += [f"B{n}: pardo(made, total as iterable) -> out{n} @py" for n in range(steps)]

@@ -32,7 +32,7 @@ def test_stages_of_sdk_harnesses_are_cut(kind: str) -> None:
 
 
 def test_pythons_harness_has_frames_for_the_longest_chain() -> None:
-    """Four of a thousand for each transform, besides its own and those of user code."""
+    """Four of a thousand for each transform, in addition to its own and those of user code."""
     stages = fuse(chain(1_000, urns.ENVIRONMENT_PROCESS)).stages
     assert max(len(stage.transforms) for stage in stages) * 4 < 1_000 / 2
 

@@ -1,4 +1,4 @@
-"""Elements per second, while the thread that counts them goes on."""
+"""Elements per second, while the thread that counts them continues."""
 
 import sys
 import threading

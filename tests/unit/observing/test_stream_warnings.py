@@ -23,7 +23,7 @@ class Warned:
         self._now_s = 100.0
 
     def step(self, name: str, step: StepStatus, **others: StepStatus) -> None:
-        """Take an epoch, half a minute after the one before."""
+        """Take an epoch, half a minute after the previous one."""
         self.epoch(EpochStatus(epoch=1, steps={name: step, **others}))
 
     def epoch(self, status: EpochStatus) -> None:
@@ -104,7 +104,7 @@ def test_a_side_input_that_comes_window_by_window() -> None:
     assert warned.texts == []
 
 
-def test_timers_that_go_on_firing_after_the_end_of_input() -> None:
+def test_timers_that_continue_firing_after_the_end_of_input() -> None:
     """The time to which they have come moves on."""
 
     def firing(input_us: int, at_us: int) -> StepStatus:

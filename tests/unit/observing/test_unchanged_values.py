@@ -14,7 +14,7 @@ def test_what_stands_for_a_minute_is_named_once() -> None:
     assert unchanged.after_epoch({"A": 5, "B": 6}, 100.0 + 9 * PATIENCE_S) == []
 
 
-def test_what_moves_or_goes_begins_anew() -> None:
+def test_what_moves_or_goes_begins_again() -> None:
     unchanged: UnchangedValues[str] = UnchangedValues()
     unchanged.after_epoch({"A": 5}, 0.0)
     unchanged.after_epoch({"A": 7}, PATIENCE_S)

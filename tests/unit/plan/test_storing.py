@@ -51,11 +51,11 @@ def stores_of(plan: Plan, step: str) -> frozenset[Stored]:
         ),
         ("groups) -> used @py", {Stored.GROUPS}),
         ("groups) -> used @py state=count", {Stored.GROUPS, Stored.KEYS}),
-        # What is sorted or stable comes from a stage of its own, which has the groups.
+        # What is sorted or stable comes from a separate stage, which has the groups.
         ("groups) -> used @py state=count stable", {Stored.KEYS, Stored.UNCOMMITTED}),
         ("groups, rates as iterable) -> used @py", {Stored.GROUPS, Stored.UNREADY}),
         ("pairs, rates as iterable) -> used @py", {Stored.UNREADY}),
-        # Elements wait in front of these, in a stage of their own.
+        # Elements wait in front of these, in a separate stage.
         ("pairs, rates as iterable) -> used @py state=count", {Stored.KEYS}),
         ("pairs, rates as iterable) -> used @py stable", {Stored.UNCOMMITTED}),
     ],
@@ -84,7 +84,7 @@ def test_what_a_splittable_stage_stores(flag: str, stores: set[Stored]) -> None:
 
 
 @pytest.mark.parametrize("flag", ["state=count", "stable"])
-def test_elements_wait_in_a_stage_of_their_own(flag: str) -> None:
+def test_elements_wait_in_a_separate_stage(flag: str) -> None:
     plan = plan_of(f"groups, rates as iterable) -> used @py {flag}")
     assert stores_of(plan, "Use/Wait") == {Stored.GROUPS, Stored.UNREADY}
 

@@ -1,4 +1,4 @@
-"""The step that truncates restrictions, beside the stage that processes them."""
+"""The step that truncates restrictions, next to the stage that processes them."""
 
 from beam_spark_runner.core import urns
 from beam_spark_runner.graph import passes

@@ -94,7 +94,7 @@ def test_alternatives_that_cannot_be_decoded_are_refused() -> None:
 
 
 @pytest.mark.parametrize("other", [ProcessEnvironment("run"), ExternalEnvironment("host:1")])
-def test_beside_sdk_harnesses_all_code_runs_in_some(other: Any) -> None:
+def test_next_to_sdk_harnesses_all_code_runs_in_some(other: Any) -> None:
     graph = in_environments(ours=EmbeddedPythonEnvironment(), theirs=other)
     kept = keep_code_together(graph)
     ours = environments_in(kept)["ours"]

@@ -1,4 +1,4 @@
-"""Which folders are a failed pipeline's own, among others beside its output."""
+"""Which folders are a failed pipeline's own, among others next to its output."""
 
 import time
 import uuid

@@ -281,7 +281,7 @@ def test_what_a_test_stream_plays_reaches_the_sdk_as_it_was_encoded(coder: Any, 
     assert of_sdk.get_impl().decode_nested(crossing).value == value
 
 
-def test_a_custom_coder_of_go_has_a_length_of_its_own_in_front() -> None:
+def test_a_custom_coder_of_go_has_a_separate_length_in_front() -> None:
     """With one length-prefix coder around it, it is read as without; so there are two."""
     pipeline = beam.Pipeline()
     pipeline | Stream(coder=VarIntCoder()).add_elements([42]) | beam.Map(print)

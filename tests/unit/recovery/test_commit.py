@@ -114,7 +114,7 @@ def test_a_driver_adopts_what_one_of_a_lower_fence_has_committed() -> None:
     assert commit(claimed(Racing(encode(others)), 2), EPOCHS, mine) == others
 
 
-def test_a_driver_that_adopts_goes_on_under_its_own_fence() -> None:
+def test_a_driver_that_adopts_continues_under_its_own_fence() -> None:
     files = Files()
     first, second = claim(files), claim(files)
     files.create(manifest_name("main", 1), encode(dataclasses.replace(FIRST, fence=first)))
@@ -180,7 +180,7 @@ def test_a_driver_does_not_commit_again_what_it_slept_through() -> None:
 
 
 def test_a_start_that_is_overtaken_while_it_reads_stops() -> None:
-    """What it has listed was deleted by then, and written anew by a driver that is late."""
+    """What it has listed was deleted by then, and written again by a driver that is late."""
 
     class Slow(Files):
         def read(self, name: str) -> bytes:

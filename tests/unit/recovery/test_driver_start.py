@@ -1,4 +1,4 @@
-"""A driver goes on after another one, and leaves no more files than that would have."""
+"""A driver continues after another one, and leaves no more files than that would have."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def epochs(files: Files) -> tuple[list[int], list[int]]:
     )
 
 
-def test_a_start_goes_on_after_the_newest_manifest_under_its_own_fence() -> None:
+def test_a_start_continues_after_the_newest_manifest_under_its_own_fence() -> None:
     files = Files()
     first = start(files)
     assert (first.manifest.epoch, first.manifest.fence) == (0, 1)
@@ -120,7 +120,7 @@ class Overtaken(Files):
         return super().read(name)
 
 
-def test_a_start_does_not_mind_a_driver_that_goes_on_meanwhile() -> None:
+def test_a_start_does_not_mind_a_driver_that_continues_meanwhile() -> None:
     files = Files()
     other = start(files)
     for _ in range(4):
@@ -130,7 +130,7 @@ def test_a_start_does_not_mind_a_driver_that_goes_on_meanwhile() -> None:
     assert (driver.manifest.epoch, driver.manifest.fence) == (5, 2)
 
 
-def test_a_start_that_cannot_go_on_claims_nothing() -> None:
+def test_a_start_that_cannot_continue_claims_nothing() -> None:
     files = Files()
     with pytest.raises(OptionsError, match="nothing has been committed"):
         start(files, "resume")
@@ -193,7 +193,7 @@ def test_rows_go_with_their_epoch_and_those_of_an_earlier_start_at_once() -> Non
     assert [name for name in files.files if name.endswith(".rows")] == [
         rows_name("main", 2, 2, 12, 0, 7)
     ]
-    files.files[rows_name("main", 2, 1, 12, 0, 8)] = b""  # it goes on until it commits
+    files.files[rows_name("main", 2, 1, 12, 0, 8)] = b""  # it continues until it commits
     second.sweep()
     assert rows_name("main", 2, 1, 12, 0, 8) in files.files
     first.give_up()
@@ -253,7 +253,7 @@ def test_a_driver_that_was_overtaken_knows() -> None:
 
 
 def test_a_driver_whose_folder_was_emptied_stops() -> None:
-    """Another one may have begun in it anew."""
+    """Another one may have begun in it again."""
     files = Files()
     commit(driver := start(files), files)
     commit(driver := start(files), files)

@@ -93,7 +93,7 @@ def test_of_which_number_of_tasks_most_have_finished(found: list[str], tasks: in
         pytest.param(1, 1, 1000, True, id="one task"),
     ],
 )
-def test_whether_the_number_of_tasks_is_chosen_anew(
+def test_whether_the_number_of_tasks_is_chosen_again(
     before: int, kept: int, slots: int, keeps: bool
 ) -> None:
     assert keeps_tasks(before, kept, slots) is keeps

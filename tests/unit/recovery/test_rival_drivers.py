@@ -135,7 +135,7 @@ class Driver:
         self._kind = kind
 
     def takes_a_step(self, loss: str = "") -> bool:
-        """Whether it goes on after one more answer."""
+        """Whether it continues after one more answer."""
         self.won, self.known = [], []
         self._answers.restart(loss)
         try:
@@ -270,7 +270,7 @@ class Rivals(RuleBasedStateMachine):
             assert there[self.kind.form.number_of(manifest)] == manifest
 
     def teardown(self) -> None:
-        """A driver that starts now goes on, whatever the others have left."""
+        """A driver that starts now continues, whatever the others have left."""
         driver, before = Driver(self.started + 1, self.files, self.kind), len(self.chain)
         while len(driver.won) < 2:
             assert self.step(driver)

@@ -1,4 +1,4 @@
-"""A driver whose clock is set, forwards and back: what is due goes on, and time never goes back."""
+"""A driver whose clock is set, forwards and back: what is due continues, time never goes back."""
 
 from collections.abc import Sequence
 

@@ -156,7 +156,7 @@ def test_the_epoch_that_begins_a_drain_is_due_at_once() -> None:
 
 
 @pytest.mark.parametrize("drains", [False, True])
-def test_a_drain_goes_on_in_later_epochs(drains: bool) -> None:
+def test_a_drain_continues_in_later_epochs(drains: bool) -> None:
     progress = Progress(epoch=2, clock_us=60, next_clock_us=80, drains=True)
     epoch = next_timed_epoch(progress, 70, drains=drains)
     assert epoch == Epoch(number=3, clock_us=80, feeds_impulses=False, drains=True)
@@ -196,7 +196,7 @@ def test_a_clock_that_was_set_back_by_a_minute(
     assert wait_us(progress, epoch, now_us, 7, passed_us=passed_us) == max(7, expected_us)
 
 
-def test_a_pipeline_that_would_wait_for_ever_is_an_error() -> None:
+def test_a_pipeline_that_would_wait_forever_is_an_error() -> None:
     with pytest.raises(InvariantError, match="nothing is due"):
         next_timed_epoch(Progress(epoch=1), 5)
     with pytest.raises(InvariantError, match="nothing is due"):

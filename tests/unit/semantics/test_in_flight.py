@@ -38,7 +38,7 @@ class Log:
 class Element(NamedTuple):
     """A program: ``read`` waits for the state of the key, ``add`` changes it, ``pair`` reads twice.
 
-    A ``timer`` is set to fire in the next advance, with a program of its own.
+    A ``timer`` is set to fire in the next advance, with a separate program.
     """
 
     name: int

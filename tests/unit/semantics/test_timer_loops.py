@@ -56,7 +56,7 @@ def test_timers_that_were_set_before_are_no_loop() -> None:
     assert queue.set_again == 0
 
 
-def test_before_the_end_of_time_nothing_loops_for_ever() -> None:
+def test_before_the_end_of_time_nothing_loops_forever() -> None:
     said, queue = Said(), TimerQueue()
     queue.set(tick(1), expires_us=FAR_US)
     fire(queue, Instant(FAR_US - 1, 0), said.loops, 50)
@@ -70,7 +70,7 @@ def test_the_pauses_between_timers_that_poll_grow_up_to_a_limit() -> None:
     assert said.paused_s == [0.0001, 0.0002, 0.005, 0.01, 0.01]
 
 
-def test_the_next_key_begins_anew() -> None:
+def test_the_next_key_begins_again() -> None:
     said, queue = Said(), TimerQueue()
     for now_us in (0, PATIENCE_US):
         said.now_us = now_us

@@ -148,7 +148,7 @@ def test_processing_time_jumps_when_no_event_time_timer_is_left() -> None:
     assert [family for family, _, _ in fired(queue)] == ["p", "q"]
 
 
-def test_event_time_goes_on_before_the_next_processing_time_timer() -> None:
+def test_event_time_continues_before_the_next_processing_time_timer() -> None:
     queue = set_all(timer("p", 1, PROCESSING), timer("q", 2, PROCESSING))
     assert queue.pop(END_OF_TIME) == timer("p", 1, PROCESSING)
     queue.set(timer("e", 60), expires_us=END)
@@ -288,7 +288,7 @@ def test_whoever_remembers_a_setting_sees_what_makes_it_void() -> None:
     assert has_changed()
 
 
-def test_the_next_key_starts_anew() -> None:
+def test_the_next_key_starts_again() -> None:
     queue = set_all(timer("a", 30), timer("b", 40))
     assert queue.pop(END_OF_TIME) is not None
     queue.restart()

@@ -14,7 +14,7 @@ KEYS = ("aed", "bol", "car", "dan", "fed")
 
 
 class Slice(NamedTuple):
-    """What one turn has taken of a source, and how it goes on."""
+    """What one turn has taken of a source, and how it continues."""
 
     source: int
     position: int

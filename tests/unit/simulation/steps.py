@@ -25,7 +25,7 @@ class Steps:
         return self._is_killed or self._greenlet.dead
 
     def go_on(self) -> None:
-        """Go on to the next pause, or the end."""
+        """Continue to the next pause, or the end."""
         self._greenlet.switch()
 
     def leave(self) -> None:
@@ -41,7 +41,7 @@ class Steps:
 
 
 def pause() -> None:
-    """Let the world decide what happens before the work goes on that has called this."""
+    """Let the world decide what happens before the work continues that has called this."""
     _world().switch()
 
 

@@ -141,7 +141,7 @@ def test_stages_and_transforms_may_have_other_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize("after", [1, 2, 5])
-def test_what_has_an_id_of_its_own_is_spread(after: int) -> None:
+def test_what_has_a_separate_id_is_spread(after: int) -> None:
     """All are of one key, and may be in any shard."""
     old = [SortedRecords(), SortedRecords()]
     ids = [f"id {number}" for number in range(40)]

@@ -91,7 +91,7 @@ def test_a_full_local_disk_is_named(host: Host, monkeypatch: pytest.MonkeyPatch)
     in_the_copy = f"{host.local}/job-1-2: .*MB are free"
     with host.open(ONE) as shard, pytest.raises(ShardStorageError, match=in_the_copy):
         shard.put(b"b", b"2")
-    # The copy is gone, which leaves room; it would have to be built anew.
+    # The copy is gone, which leaves room; it would have to be built again.
     assert host.copies() == []
     with pytest.raises(ShardStorageError, match=in_the_copy):
         host.open(ONE)

@@ -75,7 +75,7 @@ def test_a_scan_may_begin_behind_the_longest_key(shard: Shard) -> None:
         assert list(shard.scan(longest + b"\0")) == []
 
 
-def test_a_scan_goes_on_behind_its_last_key_whatever_is_changed_meanwhile(shard: Shard) -> None:
+def test_a_scan_continues_behind_its_last_key_whatever_is_changed_meanwhile(shard: Shard) -> None:
     with shard:
         for number in range(10):
             shard.put(b"%d" % number, b"old")
@@ -244,7 +244,7 @@ def test_a_shard_that_has_ended_is_not_used_again(host: Host) -> None:
         shard.seal(ONE)
 
 
-def test_a_second_attempt_works_on_a_copy_of_its_own(host: Host) -> None:
+def test_a_second_attempt_works_on_a_separate_copy(host: Host) -> None:
     host.sealed(None, ONE, a=b"1")
     with host.open(ONE) as first, host.open(ONE) as second, host.open(ONE) as third:
         assert len(host.copies()) == 3

@@ -70,7 +70,7 @@ TIMERS = st.lists(
 
 
 class Backends(RuleBasedStateMachine):
-    """The same calls to state in memory and to state among records, which is often opened anew."""
+    """The same calls to state in memory and to state among records, which is often opened again."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ def is_used(folder: Path, tag: bytes) -> bool:
 
 
 def test_a_copy_with_a_damaged_tag_is_not_used(tmp_path: Path) -> None:
-    """It is made anew from deltas, which carry digests."""
+    """It is made again from deltas, which carry digests."""
     folder = tmp_path / "copy"
     local_copy.rebuild(folder, Path.open, lambda version: "", None)  # type: ignore[arg-type]
     tag = local_copy._tag(CHAIN)

@@ -42,7 +42,7 @@ class Groups:
         self.dropped = 0  # elements that came too late
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:
-        """Take what has arrived, then let time go on; yield the panes."""
+        """Take what has arrived, then let time continue; yield the panes."""
         by_key: defaultdict[str, list[Element]] = defaultdict(list)
         for element in elements:
             if self._is_over(element.window, now.before):

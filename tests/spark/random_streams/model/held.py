@@ -1,10 +1,10 @@
-"""Steps of the model that keep elements for later, besides those with a side input."""
+"""Steps of the model that keep elements for later, in addition to those with a side input."""
 
 from tests.spark.random_streams.model.times import END, START, Element, Now, last_of, waiting_hold
 
 
 class Stable:
-    """Stable input of a step without state: what comes in an epoch goes on in the next one."""
+    """Stable input of a step without state: what comes in an epoch continues in the next one."""
 
     dropped = 0  # such a step drops nothing
 
@@ -20,7 +20,7 @@ class Stable:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next epoch goes on with what this one has stored."""
+        """Whether the next epoch continues with what this one has stored."""
         return bool(self._stored) or self._before < self._now
 
     def hold(self) -> int:

@@ -33,7 +33,7 @@ class States:
         self.dropped = 0  # elements that came too late
 
     def happens(self, elements: list[Element], now: Now) -> Iterator[Element]:
-        """Take what has arrived, then let time go on; yield what timers give."""
+        """Take what has arrived, then let time continue; yield what timers give."""
         for element in elements:
             if self._is_over(element.window, now.before):
                 self.dropped += 1

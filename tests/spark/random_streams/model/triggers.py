@@ -49,7 +49,7 @@ class Node:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self.is_finished = False
         for part in self.parts:
             part.clear()

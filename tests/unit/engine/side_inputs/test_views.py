@@ -50,7 +50,7 @@ def _copy(target: Path, source: Path) -> None:
 
 
 def written(panes: PanesOfView, of: Edge, path: Path) -> EpochView:
-    """Write each part to a file, whose name goes on with a number unless there is one only."""
+    """Write each part to a file, whose name continues with a number unless there is one only."""
     files: dict[bytes, tuple[str, ...]] = {}
     with contextlib.closing(panes):
         for number, part in enumerate(sorted({place.part for place, _ in panes.last_panes()})):
@@ -89,7 +89,7 @@ def test_a_view_of_a_multimap_has_all_values_of_a_key(tmp_path: Path) -> None:
 
 
 def test_each_key_of_a_window_comes_once_from_all_parts(tmp_path: Path) -> None:
-    """A part of an earlier epoch may have the key, too, if the job has gone on with fewer parts."""
+    """A part of an earlier epoch may have the key, too, if the job continued with fewer parts."""
     of = edge(urns.SIDE_INPUT_MULTIMAP)
     panes = panes_of(of)
     for value, origin in (

@@ -32,7 +32,7 @@ def _worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Run:
-    """Epochs without a budget; each goes on from the one before."""
+    """Epochs without a budget; each continues from the previous one."""
 
     def __init__(self, folder: Path, batch: int | None) -> None:
         self._folder, self._number = folder, 0
@@ -41,7 +41,7 @@ class Run:
         self.use(batch)
 
     def use(self, batch: int | None) -> None:
-        """Go on with another option: see ``EpochPart.user_timer_batch``."""
+        """Continue with another option: see ``EpochPart.user_timer_batch``."""
         self._programs = programs_in(self._folder, Tells(), job=JOB, user_timer_batch=batch)
         (self.dest,) = (int(stage.input.dest) for stage in self._programs[1].stages)
 

@@ -1,4 +1,4 @@
-"""What earlier tasks have reported goes on to the driver, whatever becomes of this task."""
+"""What earlier tasks have reported is passed on to the driver, whatever becomes of this task."""
 
 import itertools
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_a_failure_before_is_reported_however_the_rows_are_cut(
             assert found[-1].poisoned
 
 
-def test_rows_go_on_where_more_will_follow() -> None:
+def test_rows_continue_where_more_will_follow() -> None:
     program = group_after_a_splittable(has_rounds=True)
     element = schema.batch_of(77, np.zeros(1, np.int64), None, None, [b"element"])
     parts = [mark(1, left_residuals=True), mark(2), element, report(1), report(2)]

@@ -1,4 +1,4 @@
-"""A task whose user code does not go on: it is reported, and then ended."""
+"""A task whose user code does not continue: it is reported, and then ended."""
 
 import logging
 import threading
@@ -133,7 +133,7 @@ def test_setup_that_does_not_end_is_of_the_stage() -> None:
 
 
 @pytest.mark.parametrize("stuck_s", [0, 600], ids=["never", "later"])
-def test_what_is_reported_may_still_go_on(
+def test_what_is_reported_may_still_continue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stuck_s: float
 ) -> None:
     monkeypatch.setattr(lull, "MAX_SILENT_US", 300_000)

@@ -177,7 +177,7 @@ def tagged(value: Any) -> Iterator[Any]:
 
 
 def opened(value: Any) -> Iterator[str]:
-    """The name of something that is open until the function goes on."""
+    """The name of something that is open until the function continues."""
     name = f"<{zlib.crc32(repr(value).encode())}>"
     with _open(name):
         yield name
@@ -293,7 +293,7 @@ class InEachWindow(beam.DoFn):  # type: ignore[misc]
 
 
 class OpenAtTime(beam.DoFn):  # type: ignore[misc]
-    """The same, with something that is open until ``process`` goes on."""
+    """The same, with something that is open until ``process`` continues."""
 
     def process(self, value: Any, at: Any = beam.DoFn.TimestampParam) -> Iterator[str]:
         yield from opened(value)

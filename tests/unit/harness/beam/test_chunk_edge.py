@@ -131,7 +131,7 @@ def test_single_values_are_all_counted_and_some_are_sampled(count: int) -> None:
     assert receiver.count == count
 
 
-def test_bundles_are_sampled_anew() -> None:
+def test_bundles_are_sampled_again() -> None:
     out, receiver = edge(Reader())
     send_one = out.sender()
     for bundle in ("first", "second"):

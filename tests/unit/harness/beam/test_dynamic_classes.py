@@ -1,4 +1,4 @@
-"""A class is made once for a job, and anew for another one."""
+"""A class is made once for a job, and again for another one."""
 
 import sys
 from types import ModuleType

@@ -33,7 +33,7 @@ def until_stopped(samplings: Sampling) -> None:
 
 
 @pytest.mark.parametrize("soon", [True, False])
-def test_it_goes_on_if_the_next_bundle_begins_soon(
+def test_it_continues_if_the_next_bundle_begins_soon(
     monkeypatch: pytest.MonkeyPatch, soon: bool
 ) -> None:
     monkeypatch.setattr(sampling, "_LINGERS_S", 60 if soon else 0.001)

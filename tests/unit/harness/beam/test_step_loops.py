@@ -214,7 +214,7 @@ def test_results_of_several_calls_come_in_pieces(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 20])
-def test_an_iterator_that_begins_anew_after_its_end_is_read_once(limit: int) -> None:
+def test_an_iterator_that_begins_again_after_its_end_is_read_once(limit: int) -> None:
     class Anew:
         left = 2
 

@@ -177,7 +177,7 @@ def fired(
     return running.out, interruption.was_interrupted
 
 
-def test_firing_is_interrupted_and_goes_on() -> None:
+def test_firing_is_interrupted_and_continues() -> None:
     store = new_store()
     with running_stage(Chain(), GlobalWindows()) as running:
         work(running, store, 0, 0, {1: [2, 4, 5]})
@@ -240,7 +240,7 @@ class Resets(Chain):
             due.clear(dynamic_timer_tag=str(tag))
 
 
-def test_timers_that_are_due_are_set_anew_and_cleared_before_they_fire() -> None:
+def test_timers_that_are_due_are_set_again_and_cleared_before_they_fire() -> None:
     store = new_store()
     with running_stage(Resets(), FixedWindows(10)) as running:
         work(running, store, 0, 0, {1: [101, 203, 305, 407]})

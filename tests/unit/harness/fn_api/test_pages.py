@@ -46,7 +46,7 @@ def test_a_page_is_the_same_whenever_it_is_asked_for(
         assert pages.get(b"key", token, lambda: parts)[0] == expected[number]
 
 
-def test_readers_that_go_forward_do_not_begin_anew() -> None:
+def test_readers_that_go_forward_do_not_begin_again() -> None:
     begun = []
 
     def parts(key: bytes) -> Iterator[bytes]:

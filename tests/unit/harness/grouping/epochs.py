@@ -115,7 +115,7 @@ class Epochs:
         return [values for _, values in panes.seen]
 
     def stream(self, values: Iterable[bytes]) -> None:
-        """Take values of the first second, in an epoch of their own."""
+        """Take values of the first second, in a separate epoch."""
         window = _windows(self._windowing.windowfn, 1)
         coded = (
             self._windowed.encode(WindowedValue(value, Timestamp(1), window)) for value in values

@@ -62,7 +62,7 @@ class Epochs(ScriptedSdk):
         return opened
 
 
-def test_what_is_deferred_without_delay_goes_on_in_the_same_epoch() -> None:
+def test_what_is_deferred_without_delay_continues_in_the_same_epoch() -> None:
     sdk = Epochs(three_times(0))
     opened = sdk.epoch(restriction("a"), restriction("b"))
     assert sorted(sdk.done) == [(each, position, 0) for each in "ab" for position in range(3)]
@@ -71,7 +71,7 @@ def test_what_is_deferred_without_delay_goes_on_in_the_same_epoch() -> None:
     assert not opened.was_cut_off
 
 
-def test_what_waits_goes_on_in_the_epoch_in_which_it_is_due() -> None:
+def test_what_waits_continues_in_the_epoch_in_which_it_is_due() -> None:
     sdk = Epochs(three_times(1_500))
     sdk.epoch(restriction("a"))
     assert sdk.store.next_due() == (None, 1_500_000)

@@ -102,7 +102,7 @@ def test_two_stages_wait_at_the_same_time() -> None:
     assert one.now_us == 2_000_000
 
 
-def test_one_that_defers_for_ever_does_not_keep_the_other_waiting() -> None:
+def test_one_that_defers_forever_does_not_keep_the_other_waiting() -> None:
     for_ever, other = Sdk(lambda each, at: [(each, at + 1, 0.0, 0.0)]), Sdk(three_times(0))
     for_ever.push(restriction("a"))
     other.push(restriction("b"))

@@ -228,7 +228,7 @@ def test_results_are_new(value: Any) -> None:
         assert first is not second
 
 
-def test_variables_that_are_bound_anew() -> None:
+def test_variables_that_are_bound_again() -> None:
     space: dict[str, Any] = {"kept": None, "re": re}
     exec("f = lambda n: (n, kept)\ng = lambda n: re.findall(n, n)", space)
     first, second = Closed.of(space["f"]), Closed.of(space["g"])
@@ -242,7 +242,7 @@ def test_variables_that_are_bound_anew() -> None:
     assert not second.holds()
 
 
-def test_a_variable_of_an_enclosing_function_that_is_bound_anew() -> None:
+def test_a_variable_of_an_enclosing_function_that_is_bound_again() -> None:
     kept: Any = None
 
     def function(n: int) -> Any:

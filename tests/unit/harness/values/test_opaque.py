@@ -89,7 +89,7 @@ def test_a_group_decodes_them_as_they_are_asked_for() -> None:
 @pytest.mark.parametrize(
     "coder", [FastPrimitivesCoder(), IterableCoder(FastPrimitivesCoder())], ids=str
 )
-def test_a_group_may_go_on_as_it_is(coder: Any) -> None:
+def test_a_group_may_continue_as_it_is(coder: Any) -> None:
     values = OpaqueValues([pickle.dumps(n) for n in range(3)], pickle.loads)
     assert list(coder.decode(coder.encode(values))) == [0, 1, 2]
     assert pickle.loads(pickle.dumps(values)) == [0, 1, 2]

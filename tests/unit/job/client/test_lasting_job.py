@@ -76,7 +76,7 @@ def state_message(name: str, at_s: int) -> Any:
     return beam_job_api_pb2.JobMessagesResponse(state_response=state(name, at_s))
 
 
-def test_states_go_on_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+def test_states_continue_after_a_restart(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     stub = Stub(
         [state("RUNNING", 1), lost()],

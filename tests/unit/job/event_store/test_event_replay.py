@@ -39,7 +39,7 @@ def opened(
 
 
 def record(folder: Folder, start: int, *events: Event) -> None:
-    """Record events, each by a write of its own."""
+    """Record events, each by a separate write."""
     store = opened(folder, start)
     for event in events:
         store.append(event)

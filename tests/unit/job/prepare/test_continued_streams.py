@@ -53,7 +53,7 @@ def test_streams_continue_unless_they_end_or_are_tests(
     assert is_continued_stream(proto_of(build), config) is is_one
 
 
-def test_epochs_are_in_the_users_checkpoint_or_beside_the_job() -> None:
+def test_epochs_are_in_the_users_checkpoint_or_next_to_the_job() -> None:
     pipeline, secret = proto_of(unbounded), (("key", "secret"),)
     own = for_server(pipeline, replace(NAMED, store_settings=secret), "/jobs/0123")
     assert (own.checkpoint_dir, own.store_settings) == ("/checkpoint", secret)

@@ -45,7 +45,7 @@ def spread(p: beam.Pipeline) -> None:
 
 
 def with_coders(made: Callable[[Coders], str]) -> Any:
-    """Give each collection of ``spread`` a coder of its own that ``made`` adds."""
+    """Give each collection of ``spread`` a separate coder that ``made`` adds."""
     proto: pb.Pipeline = proto_of(spread)
     coders = Coders(proto)
     for name, collection in sorted(proto.components.pcollections.items()):

@@ -87,7 +87,7 @@ def test_the_second_one_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> Non
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
-def test_a_program_with_a_handler_of_its_own_keeps_it() -> None:
+def test_a_program_with_a_separate_handler_keeps_it() -> None:
     def mine(*_: object) -> None: ...
 
     signal.signal(signal.SIGINT, mine)

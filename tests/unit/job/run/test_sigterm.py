@@ -38,7 +38,7 @@ def test_the_second_one_ends_a_program_that_waits_again_and_again() -> None:
     assert drained == [1]
 
 
-def test_a_program_with_a_handler_of_its_own_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_with_a_separate_handler_is_warned(caplog: pytest.LogCaptureFixture) -> None:
     got: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
     with sigterm_raises():

@@ -7,7 +7,7 @@ from beam_spark_runner.observing.epoch_status import EpochStatus, StepStatus
 
 
 def test_a_backlog_that_is_unknown_is_no_number() -> None:
-    """A gauge would go on showing the last value that it was given."""
+    """A gauge would continue showing the last value that it was given."""
     steps = {
         "Known": StepStatus(input_us=5, output_us=4_000, restrictions=2, backlog=7.0),
         "Unknown": StepStatus(input_us=5, output_us=4_000, restrictions=200),

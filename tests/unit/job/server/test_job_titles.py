@@ -1,4 +1,4 @@
-"""What the server's log shows of a job beside its id."""
+"""What the server's log shows of a job next to its id."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def world_of(
 
 
 def go_on(world: BatchWorld, until: Callable[[], bool]) -> None:
-    """Let the world go on until something has happened, which must be before its end."""
+    """Let the world continue until something has happened, which must be before its end."""
     for _ in range(_MAX_STEPS):
         if until():
             return
@@ -139,7 +139,7 @@ def test_help_for_an_attempt_that_is_lost_does_not_count() -> None:
     assert lost
 
 
-def test_user_code_that_fails_beside_the_first_task_ends_the_pipeline() -> None:
+def test_user_code_that_fails_next_to_the_first_task_ends_the_pipeline() -> None:
     failed = 0
     for seed in range(_MAX_SEEDS):
         with world_of("chain", seed, has_first_tasks=True, is_poisoned=True) as world:

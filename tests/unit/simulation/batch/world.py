@@ -1,7 +1,7 @@
 """The simulated world of a bounded pipeline: its driver, a cluster, and what must be true.
 
-The loop over segments goes on in steps, and so does what it has run beside. Wherever they ask
-the cluster for something, the world may go on with the other one, or let something happen.
+The loop over segments continues in steps, and so does what it has started. Wherever they ask
+the cluster for something, the world may continue with the other one, or let something happen.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ class BatchWorld:
         beside: the numbers of jobs that have helped first tasks.
         results: what attempts have made whose output counts, in the end.
         error: by which it has given up.
-        holds_back: which does not go on while both could: "driver", or "beside" it; empty: none.
+        holds_back: which one waits while both could run: "driver", or "beside" it; empty: none.
     """
 
     def __init__(self, pipeline: BoundedPipeline, seed: int, faults: float = 0.05) -> None:
@@ -103,7 +103,7 @@ class BatchWorld:
     # What happens.
 
     def step(self) -> None:
-        """Let the driver go on, or what it has run beside."""
+        """Let the driver continue, or what it has started."""
         self.steps += 1
         assert self.steps < _MAX_STEPS, "the pipeline does not come to its end"
         self._threads = [each for each in self._threads if not each.has_ended]

@@ -14,7 +14,7 @@ from beam_spark_runner.spark.session.class_archive import flags_with_archive, re
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The path of a Java 17, beside a Spark with one jar. Nothing is made at the exit."""
+    """The path of a Java 17, next to a Spark with one jar. Nothing is made at the exit."""
     for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))

@@ -13,7 +13,7 @@ from beam_spark_runner.spark.versions import SparkVersion
 
 
 class Builder:
-    """Stands for Spark's, which needs a JVM: each profile has a number of its own."""
+    """Stands for Spark's, which needs a JVM: each profile has a separate number."""
 
     def __init__(self) -> None:
         self.build = SimpleNamespace(id=id(self), builder=self)

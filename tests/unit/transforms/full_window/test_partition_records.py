@@ -10,7 +10,7 @@ from beam_spark_runner.transforms.full_window.partition_records import (
 )
 
 
-def test_a_pass_may_go_on_where_it_was_left() -> None:
+def test_a_pass_may_continue_where_it_was_left() -> None:
     records = PartitionRecords([[1, 2], [3, 4]])
     assert next(records) == 1
     assert [*itertools.islice(records, 2)] == [2, 3]

@@ -65,7 +65,7 @@ def test_an_abandoned_function_may_fail() -> None:
     assert handover.abandon()
 
 
-def test_a_function_that_goes_on_although_it_is_abandoned() -> None:
+def test_a_function_that_continues_although_it_is_abandoned() -> None:
     def run(records: PartitionRecords) -> Iterator[int]:
         while True:
             try:

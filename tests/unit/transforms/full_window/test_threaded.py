@@ -1,4 +1,4 @@
-"""A function in a thread of its own, and the bundle's thread: which of them waits, and when."""
+"""A function in a separate thread, and the bundle's thread: which of them waits, and when."""
 
 import itertools
 import threading

@@ -48,7 +48,7 @@ def test_a_look_is_not_cut_off() -> None:
 
 
 def test_partitions_are_never_forgotten() -> None:
-    """A topic may be missing from an answer, or have been made anew with fewer partitions."""
+    """A topic may be missing from an answer, or have been made again with fewer partitions."""
     tracker = KnownPartitionsTracker(KnownPartitions(True, {"a": 4, "b": 1}))
     assert tracker.try_claim({"a": 2, "c": 1})
     assert tracker.current_restriction().counts == {"a": 4, "b": 1, "c": 1}
@@ -116,7 +116,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     return Looks(monkeypatch)
 
 
-def test_a_topic_that_is_made_anew_is_not_read(
+def test_a_topic_that_is_made_again_is_not_read(
     looks: Looks, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert looks.found(5, a=2, b=1, c=0) == [("a", 0), ("a", 1), ("b", 0)]

@@ -35,7 +35,7 @@ def test_log_append_time_asks_for_topics_that_have_it() -> None:
         policy.of_message(CREATED, 5, NOW)
 
 
-def test_a_partition_whose_end_was_read_goes_on_behind_the_clock() -> None:
+def test_a_partition_whose_end_was_read_continues_behind_the_clock() -> None:
     assert LogAppendTime().without_records(NOW) == NOW - 2 * S
     assert CreateTime(7).without_records(NOW) == NOW - 7 * S
 

@@ -156,7 +156,7 @@ def test_a_datetime_with_a_zone_is_an_instant() -> None:
     assert rows_of(batch) == [beam.Row(at=Timestamp(1))]
 
 
-def test_large_whole_numbers_beside_nulls_stay_exact() -> None:
+def test_large_whole_numbers_next_to_nulls_stay_exact() -> None:
     assert values_of(pa.array([(1 << 62) + 1, None])) == [(1 << 62) + 1, None]
 
 
