@@ -79,11 +79,11 @@ recording: $(READY) $(TERMTOSVG) ## In a terminal: record the word count that RE
 	PATH=$(abspath $(BIN)):$$PATH $(TERMTOSVG) docs/images/word_count.svg --screen-geometry 80x13 \
 		--template window_frame --command 'sh build_support/recorded.sh'
 
-# In processes of their own, like those of harnesses: they serve gRPC, too.
+# In separate processes, like those of harnesses: they serve gRPC, too.
 pipeline-tests: $(READY) ## Tests of pipelines, in their own process without Spark
 	$(PYTEST) $(IN_THREES) tests/pipelines -m 'in_process and not rare'
 
-# In a process of their own: one that has had gRPC servers cannot start a JVM for sure, since
+# In a separate process: one that has had gRPC servers cannot start a JVM for sure, since
 # that forks.
 harness-tests: $(READY) ## Tests of the Fn API services and of SDK harnesses, except rare ones
 	$(PYTEST) $(IN_THREES) tests/harness -m 'not rare'
@@ -157,7 +157,7 @@ sbom: $(READY_PACKAGE) $(VENV_EXTRAS)/.ready ## Write dist/sbom.cdx.json: all de
 	mkdir -p dist
 	$(VENV_PACKAGE)/bin/cyclonedx-py environment --output-file dist/sbom.cdx.json $(VENV_EXTRAS)/bin/python
 
-versions-test: $(READY) ## The supported versions of Python, Java, Spark and Beam, in environments of their own; writes the table in docs/features.md. VERSIONS="spark-4.1": only these
+versions-test: $(READY) ## The supported versions of Python, Java, Spark and Beam, in separate environments; writes the table in docs/features.md. VERSIONS="spark-4.1": only these
 	$(BIN)/python -m integration.versions $(VERSIONS)
 
 # With each minor version of Beam that is supported; see docs/releasing.md.
