@@ -28,7 +28,12 @@ import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from benchmarks.server_peers import PROCESS, beside_own_session, beside_prism, run_until_done
+from benchmarks.server_peers import (
+    PROCESS,
+    compare_with_own_session,
+    compare_with_prism,
+    run_until_done,
+)
 from integration.job_server import start_job_server
 from tests.spark.random_streams.references import prism
 
@@ -139,7 +144,7 @@ def main() -> None:
     arguments = parser.parse_args()
     location = prism()
     if "go" in arguments.cases and location is None:
-        parser.error("no Prism: neither in $PRISM, beside this Python, nor on the path")
+        parser.error("no Prism: neither in $PRISM, next to this Python, nor on the path")
     bench = _Bench(most_at_once=8)
     size, runs = arguments.megabytes, arguments.runs
     cases: dict[str, Callable[[], None]] = {
@@ -147,8 +152,8 @@ def main() -> None:
         "at_once": lambda: _at_once(bench, arguments.jobs),
         "idle": lambda: _idle(bench, arguments.idle),
         "many": lambda: _many(bench, arguments.many),
-        "process": lambda: beside_own_session(bench.url, size, runs, _KEPT_S),
-        "go": lambda: beside_prism(bench.url, str(location), size, runs),
+        "process": lambda: compare_with_own_session(bench.url, size, runs, _KEPT_S),
+        "go": lambda: compare_with_prism(bench.url, str(location), size, runs),
     }
     for name in arguments.cases or [each for each in cases if each != "go"]:
         cases[name]()

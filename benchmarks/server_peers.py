@@ -34,7 +34,7 @@ _LIMIT_S = 900.0
 _LAST_CHARACTERS = 2_000
 
 
-def beside_prism(url: str, prism: str, megabytes: int, runs: int) -> None:
+def compare_with_prism(url: str, prism: str, megabytes: int, runs: int) -> None:
     """Compare the server with a Prism: Go's word count, whose own process runs its DoFns.
 
     The times are those of the whole program.
@@ -58,7 +58,7 @@ def beside_prism(url: str, prism: str, megabytes: int, runs: int) -> None:
         )
 
 
-def beside_own_session(url: str, megabytes: int, runs: int, kept_s: int) -> None:
+def compare_with_own_session(url: str, megabytes: int, runs: int, kept_s: int) -> None:
     """Compare the server with a session of this process: Python's word count, from run() to DONE.
 
     SDK harnesses are processes: first new ones for each job, then some that are kept.

@@ -201,10 +201,12 @@ def backlog(session: Any, folder: Path) -> None:
     _side_by_side(session, label, 20_000_000, 10_000, step)
     location = prism()
     if location is not None:
-        _beside_prism(session, label, 2_000_000, 10_000, step, location)
+        _compare_with_prism(session, label, 2_000_000, 10_000, step, location)
 
 
-def _beside_prism(session: Any, label: str, size: int, keys: int, step: Any, location: str) -> None:
+def _compare_with_prism(
+    session: Any, label: str, size: int, keys: int, step: Any, location: str
+) -> None:
     """Run a step in epochs, and on Prism, in turns; the first run of each warms."""
 
     def build(p: beam.Pipeline) -> None:
@@ -339,7 +341,7 @@ def keys(session: Any, folder: Path) -> None:
         (reading if at < fires_s else firing).append(later - at)
     print(
         f"{_KEYS:,} keys, {_KEYS // 10:,} timers: {seconds:.0f} s; the largest worker had "
-        f"{max(peaks.values()) >> 20} MB besides pages of files"
+        f"{max(peaks.values()) >> 20} MB without pages of files"
     )
     for what, took in (("reads its backlog", reading), ("fires its timers", firing)):
         print(

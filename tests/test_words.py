@@ -14,8 +14,12 @@ from tests.test_docs import DOCS, PAGES, ROOT
 GLOSSARY = DOCS / "glossary.md"
 _LIST = "## Words that are not used"
 _MAX_TERMS = 30
+_FOLDERS = ("beam_spark_runner", "benchmarks", "build_support", "examples")
 CODE = sorted(
-    file for file in (ROOT / "beam_spark_runner").rglob("*.py") if "_generated" not in file.parts
+    file
+    for folder in _FOLDERS
+    for file in (ROOT / folder).rglob("*.py")
+    if "_generated" not in file.parts
 )
 # What ends a clause: punctuation, the end of a paragraph or text, and some words.
 _CLAUSE_ENDS = (

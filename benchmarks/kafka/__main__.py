@@ -25,8 +25,8 @@ from pathlib import Path
 
 from benchmarks.kafka.contender import (
     OURS,
-    OURS_AT_LEAST_ONCE,
     OURS_EXACTLY_ONCE,
+    OURS_TRANSACTIONS_OFF,
     PEER,
     STRUCTURED,
     Contender,
@@ -35,7 +35,7 @@ from benchmarks.kafka.contender import (
 from benchmarks.kafka.load import Flow, Shape, fill
 from integration.kafka_broker import Broker, start_broker
 
-_NAMES = (OURS, OURS_EXACTLY_ONCE, OURS_AT_LEAST_ONCE, STRUCTURED)
+_NAMES = (OURS, OURS_EXACTLY_ONCE, OURS_TRANSACTIONS_OFF, STRUCTURED)
 _CORES = 2
 _WARM_S = 20.0
 

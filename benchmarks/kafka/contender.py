@@ -19,7 +19,7 @@ from integration.kafka_broker import Broker
 
 _ROOT = Path(__file__).resolve().parents[2]
 OURS, OURS_EXACTLY_ONCE, STRUCTURED = "ours", "ours, transactions", "Structured Streaming"
-OURS_AT_LEAST_ONCE = "ours, transactions off"  # by --delivery_guarantee
+OURS_TRANSACTIONS_OFF = "ours, transactions off"  # by --delivery_guarantee
 PEER = _ROOT / ".venv-structured"
 """A virtual environment with a PySpark whose connector for Kafka is on Maven Central."""
 _DELAY_S = 60
@@ -145,7 +145,7 @@ def contenders(broker: Broker, folder: Path, names: Sequence[str]) -> Iterator[l
     ways: dict[str, tuple[list[str], dict[str, Any]]] = {
         OURS: (ours, {"transactions": False}),
         OURS_EXACTLY_ONCE: (ours, {"transactions": True}),
-        OURS_AT_LEAST_ONCE: (ours, {"transactions": True, "guarantee": "at_least_once"}),
+        OURS_TRANSACTIONS_OFF: (ours, {"transactions": True, "guarantee": "at_least_once"}),
         STRUCTURED: (peer, {}),
     }
     with contextlib.ExitStack() as stack:

@@ -76,7 +76,7 @@ def main() -> int:
         serve(arguments.serve, source, sys.stdin, answers_alone())
         return 0
     if "prism" in arguments.runners and prism() is None:
-        parser.error("no Prism: neither in $PRISM, beside this Python, nor on the path")
+        parser.error("no Prism: neither in $PRISM, next to this Python, nor on the path")
     with tempfile.TemporaryDirectory(prefix="nexmark-") as scratch:
         command = [sys.executable, "-m", "benchmarks.nexmark", "--serve"]
         processes = {

@@ -93,7 +93,7 @@ def sales(events: Events) -> list[Sale]:
     the earliest of these. If several have the same price and time, the query may choose any of
     them: they differ in what a ``Sale`` has not.
 
-    The windows of the query are of its own. That of an auction ends when it expires, and takes
+    The query has its own kind of windows. That of an auction ends when it expires, and takes
     in the windows of all bids that begin before. A window of a bid stays open for 33 seconds, so
     that the few bids that come before their auction are not lost.
     """

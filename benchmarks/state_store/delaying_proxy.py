@@ -33,11 +33,11 @@ def delaying_proxy(port: int, round_trip_s: float) -> Iterator[int]:
         process.join()
 
 
-def _serve(port: int, delay_s: float, told: Connection) -> None:
-    asyncio.run(_serving(port, delay_s, told))
+def _serve(port: int, delay_s: float, starter: Connection) -> None:
+    asyncio.run(_serving(port, delay_s, starter))
 
 
-async def _serving(port: int, delay_s: float, told: Connection) -> None:
+async def _serving(port: int, delay_s: float, starter: Connection) -> None:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(
@@ -45,7 +45,7 @@ async def _serving(port: int, delay_s: float, told: Connection) -> None:
         )
 
     server = await asyncio.start_server(accept, "127.0.0.1")
-    told.send(server.sockets[0].getsockname()[1])
+    starter.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
