@@ -34,7 +34,7 @@ class Engine:
         """Return why no containers can be had here; empty: they can.
 
         Args:
-            programs: what is needed besides.
+            programs: further programs that are needed.
         """
         for program in (self.program, *programs):
             if shutil.which(program) is None:

@@ -258,7 +258,7 @@ class HdfsWithStandby(Hdfs):
         self._wait(self.hosts[1])
 
     def fail_over(self) -> None:
-        """Kill the active namenode, and have the other one take its place."""
+        """Kill the active namenode, and have the standby take its place."""
         self.kill_namenode()
         self._run(_PAIR_ADMIN, "-failover", "nn1", "nn2")
 

@@ -48,7 +48,7 @@ class KillsItsExecutor(beam.DoFn):  # type: ignore[misc]
 
     Args:
         marker: None: nothing is killed.
-        nth: 0: between the levels, when all of the level before is written and nothing is read.
+        nth: 0: between the levels, when all of the previous level is written and nothing is read.
     """
 
     def __init__(self, marker: str | None, nth: int) -> None:

@@ -1,4 +1,4 @@
-"""Ports of this machine for servers that must be told theirs."""
+"""Ports of this machine for servers that cannot choose their own."""
 
 import contextlib
 import socket

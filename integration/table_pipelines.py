@@ -122,7 +122,7 @@ def check_failures(target: Target) -> None:
     """
     before = target.ids()
     for mode in ("append", "overwrite"):
-        for fails in ("before", "beside"):
+        for fails in ("before", "late"):
             with pytest.raises(BundleFailedError, match="no good"):
                 target.run(functools.partial(_fail, target=target, mode=mode, fails=fails))
             assert target.ids() == before
@@ -153,7 +153,7 @@ def _fail(p: beam.Pipeline, target: Target, mode: str, fails: str) -> None:
         numbers |= "Fail before" >> beam.Map(_fail_late)
     else:  # in a Spark job after that which makes the rows
         count = numbers | beam.combiners.Count.Globally()
-        _ = numbers | "Fail beside" >> beam.Map(lambda n, _: _fail_late(n), AsSingleton(count))
+        _ = numbers | "Fail late" >> beam.Map(lambda n, _: _fail_late(n), AsSingleton(count))
     rows = numbers | beam.Map(row_of)
     _ = rows | WriteToSpark(schema=SCHEMA, mode=mode, **target.arguments)
 

@@ -145,7 +145,7 @@ def test_a_worker_is_killed_in_the_middle_of_a_job(composed: Composed) -> None:
 def test_a_worker_that_starts_again_serves_go(composed: Composed, go_path: Path) -> None:
     composed.up()
     assert len([each for each in composed.master()["workers"] if each["state"] == "ALIVE"]) == 2
-    composed.compose("stop", "spark-worker-1")  # so that the other one must do it
+    composed.compose("stop", "spark-worker-1")  # so that the second one must do it
     program = in_shell(commands()[2].replace("from-go", "from-go-again"), go_path)
     said, _ = program.communicate(timeout=ENDS_WITHIN_S)
     composed.up()

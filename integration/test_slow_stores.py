@@ -48,7 +48,7 @@ def slow_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("slow_store")
 def test_a_large_object_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client obeys what the environment says besides."""
+    """The client also obeys the other settings in the environment."""
     monkeypatch.setenv("AWS_USER_AGENT", "one of the user's")
     with ObjectFolder("s3://bucket/folder").open("name.delta") as file:
         assert len(file.read()) == len(CHUNK) * CHUNKS

@@ -47,7 +47,7 @@ class Batch:
         def wait(sums: Any) -> Any:
             import time
 
-            while not Path(folder, "may go on").exists():
+            while not Path(folder, "may continue").exists():
                 time.sleep(0.1)
             return sums
 
@@ -60,7 +60,7 @@ class Batch:
         sums | "again" >> beam.Reshuffle() | "write" >> beam.Map(write)
 
     def let_through(self) -> None:
-        (self._folder / "may go on").touch()
+        (self._folder / "may continue").touch()
 
     def check(self) -> None:
         lines = (self._folder / "written").read_text().splitlines()
@@ -120,10 +120,10 @@ def test_kills_of_the_server_amid_streams_and_batch_jobs(tmp_path: Path) -> None
             results.append(server.submit(batch.build, *flags, "--batch_job_recovery"))
             ids = [result.job_id for result in results]
             ends = [threads.submit(result.wait_until_finish) for result in results]
-            go_on(streams, 1, chance)
+            let_continue(streams, 1, chance)
         for kill in range(1, KILLS):
             with servers.next() as server:
-                go_on(streams, kill + 1, chance)
+                let_continue(streams, kill + 1, chance)
         with servers.next() as server:
             root = server.metrics_url.removesuffix("/metrics")
             assert urllib.request.urlopen(f"{root}/readyz", timeout=60).read() == b"ok\n"
@@ -146,7 +146,7 @@ def test_kills_of_the_server_amid_streams_and_batch_jobs(tmp_path: Path) -> None
             assert list((tmp_path / "jobs" / "checkpoints").iterdir()) == []
 
 
-def go_on(streams: list[Numbers], times: int, chance: random.Random) -> None:
+def let_continue(streams: list[Numbers], times: int, chance: random.Random) -> None:
     """Let all streams continue, and wait until some of them have done so; then the server dies."""
     before = [len(each.notes()) for each in streams]
     for each in streams:

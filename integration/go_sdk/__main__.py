@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--endpoint", help="a job server that runs already")
     parser.add_argument("--timeout", type=float, default=180.0, help="of a test, in seconds")
     parser.add_argument("--processes", type=int, default=2, help="tests side by side")
-    parser.add_argument("--resume", action="store_true", help="go on with the last run")
+    parser.add_argument("--resume", action="store_true", help="continue the last run")
     parser.add_argument("--out", type=Path, default=_ROOT / "build" / "go")
     given = parser.parse_args()
     unknown = set(given.packages) - set(PACKAGES)

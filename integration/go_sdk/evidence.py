@@ -36,7 +36,7 @@ def missing(job: EndedJob) -> Iterator[str]:
 
     A job that failed, as its test expects, has done so in a step of the SDK's, which the error
     names. In one that is done, each assertion has had elements; those that fail with their first
-    element are fed by a step that has had some. A runner combines in steps of its own in place of
+    element are fed by a step that has had some. A runner combines in its own steps in place of
     those in a Combine, whose own input counts for them.
     """
     steps = {
