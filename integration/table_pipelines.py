@@ -115,7 +115,7 @@ def check_modes(target: Target, **arguments: Any) -> None:
 
 
 def check_failures(target: Target) -> None:
-    """Fail next to a write, in the steps before it, and in the write itself: nothing is written.
+    """Fail in the steps before a write, in other steps, and in the write: nothing is written.
 
     Args:
         target: exists.
