@@ -145,8 +145,8 @@ class ProgramRecovery(JobRecovery):
             raise OptionsError("restart", "no job has begun in --checkpoint_dir")
         if is_new and storage.create(SUBMISSION, stored_submission.encode(own)):
             return own
-        submission = stored_submission.decode(storage.read(SUBMISSION), SUBMISSION)
-        if submission.job == own.job:  # the first answer of the storage was lost
+        stored = stored_submission.decode(storage.read(SUBMISSION), SUBMISSION)
+        if stored.job == own.job:  # the first answer of the storage was lost
             return own
         if self._restart == "fresh":
             raise OptionsError(
@@ -154,8 +154,8 @@ class ProgramRecovery(JobRecovery):
                 "an earlier start has begun this job in --checkpoint_dir; remove the folder, or "
                 "use another one",
             )
-        stored_submission.check_alike(submission, own)
-        return submission
+        stored_submission.check_alike(stored, own)
+        return stored
 
     def _store_files(self, files: Mapping[str, Path]) -> None:
         """Store files that the first start may not have stored any more."""
