@@ -59,7 +59,8 @@ def test_a_pipeline_from_its_first_second_to_its_last_line(tmp_path: Path) -> No
     )
     last = lines_left(ended)[-1]
     assert re.fullmatch(
-        r"DONE in \d:\d\d · 2 elements read · counts-\*-of-00002 \(2 files\) · \d+ Spark jobs?", last
+        r"DONE in \d:\d\d · 2 elements read · counts-\*-of-00002 \(2 files\) · \d+ Spark jobs?",
+        last,
     )
     lines = drawn(ended)
     assert any(re.fullmatch(r"\d:\d\d · starting Spark local\[2\]", line) for line in lines)
