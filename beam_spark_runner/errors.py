@@ -60,6 +60,9 @@ from beam_spark_runner.recovery.batch_start import (
 from beam_spark_runner.recovery.begun_writes import (
     UnknownTableWriteError,
 )
+from beam_spark_runner.recovery.epoch_writes import (
+    UnknownEpochWriteError,
+)
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     FencedError,
@@ -142,6 +145,7 @@ __all__ = [
     "TableError",
     "TooLargeError",
     "TooManyJobsError",
+    "UnknownEpochWriteError",
     "UnknownIdError",
     "UnknownTableWriteError",
     "UnsupportedFeatureError",

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskReport(_message.Message):
-    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished", "stages", "spent_us", "returned_rows", "unread_rows", "work")
+    __slots__ = ("level", "partition", "attempt", "consumed", "monitoring_infos", "failure", "poisoned", "emitted_bytes", "residuals", "worker", "messages_sent", "watermarks_us", "finalizes", "shard", "deferred", "views", "looks_up_us", "finished", "stages", "spent_us", "returned_rows", "unread_rows", "work", "table_rows")
     class ConsumedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,7 @@ class TaskReport(_message.Message):
     RETURNED_ROWS_FIELD_NUMBER: _ClassVar[int]
     UNREAD_ROWS_FIELD_NUMBER: _ClassVar[int]
     WORK_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ROWS_FIELD_NUMBER: _ClassVar[int]
     level: int
     partition: int
     attempt: int
@@ -95,7 +96,18 @@ class TaskReport(_message.Message):
     returned_rows: bytes
     unread_rows: int
     work: TaskWork
-    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ..., stages: _Optional[_Mapping[int, StageStatus]] = ..., spent_us: _Optional[int] = ..., returned_rows: _Optional[bytes] = ..., unread_rows: _Optional[int] = ..., work: _Optional[_Union[TaskWork, _Mapping]] = ...) -> None: ...
+    table_rows: _containers.RepeatedCompositeFieldContainer[TableRows]
+    def __init__(self, level: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., consumed: _Optional[_Mapping[int, Attempts]] = ..., monitoring_infos: _Optional[_Iterable[bytes]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., poisoned: bool = ..., emitted_bytes: _Optional[int] = ..., residuals: _Optional[_Mapping[int, Residuals]] = ..., worker: _Optional[str] = ..., messages_sent: _Optional[int] = ..., watermarks_us: _Optional[_Mapping[int, int]] = ..., finalizes: bool = ..., shard: _Optional[_Union[ShardReport, _Mapping]] = ..., deferred: _Optional[_Mapping[str, Residuals]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., looks_up_us: _Optional[_Mapping[int, int]] = ..., finished: _Optional[_Iterable[int]] = ..., stages: _Optional[_Mapping[int, StageStatus]] = ..., spent_us: _Optional[int] = ..., returned_rows: _Optional[bytes] = ..., unread_rows: _Optional[int] = ..., work: _Optional[_Union[TaskWork, _Mapping]] = ..., table_rows: _Optional[_Iterable[_Union[TableRows, _Mapping]]] = ...) -> None: ...
+
+class TableRows(_message.Message):
+    __slots__ = ("dest", "file", "rows")
+    DEST_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    dest: int
+    file: str
+    rows: int
+    def __init__(self, dest: _Optional[int] = ..., file: _Optional[str] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class TaskWork(_message.Message):
     __slots__ = ("level", "partition", "spent_us", "rows", "largest", "is_done")

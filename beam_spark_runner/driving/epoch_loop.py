@@ -1,6 +1,7 @@
 """Runs a streaming pipeline in epochs, each committed before the next one begins."""
 
 import contextlib
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
+from beam_spark_runner.driving.appended_tables import AppendedTables
 from beam_spark_runner.driving.clock import Clock, Pending
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.epoch_manifest import manifest_after, progress_of
@@ -80,6 +82,7 @@ class EpochLoop:
         self._began_ns = -pace.interval_us * 1_000  # when the last epoch began, monotonic
         self._since_ns = clock.monotonic_ns()  # the same; when the driver began, before the first
         self._slow_clock = SlowClock()
+        self._appended = AppendedTables(self._rules.tables, settings, cluster)
         self._budgets = Budgets(pace.interval_us)
         self._checkpoints_after_tasks_finish = checkpoints.after_tasks_finish
         version = self._rules.version
@@ -110,6 +113,7 @@ class EpochLoop:
             if self._last.epoch:
                 self._rescale(self._last.partitions)
             self._adapt()
+            self._write_tables()
             while self.step():
                 self._settings.check_cancelled()
                 if self._rescale(self._rules.partitions):
@@ -167,6 +171,19 @@ class EpochLoop:
         else:
             self._start.manifest = mine
 
+    def _write_tables(self) -> None:
+        """Write the rows for tables that the newest manifest names."""
+        if not self._last.unwritten:
+            return
+        self._outlasting(lambda: self._appended.write(self._last, self._start.check_fence))
+        if self._last.is_final:  # no further epoch notes that they are written
+            last = dataclasses.replace(
+                self._last, epoch=self._last.epoch + 1, parent=self._last.epoch, unwritten=()
+            )
+            self._end_sweep()
+            self._outlasting(lambda: self._start.commit(last))
+            self._sweep = self._pace.background.submit(self._start.sweep)
+
     def _adapted(self) -> Manifest | None:
         return adapted(
             self._rules, self._settings, self._cluster, self._last, self._start.namespace
@@ -201,6 +218,7 @@ class EpochLoop:
             epoch,
             reports,
             metrics=self._observer.merged(last.metrics, infos),
+            unwritten=self._appended.unwritten(last, epoch.number, reports),
             finishing=self._rules.finishing,
             lags=self._rules.lags,
         )
@@ -209,6 +227,8 @@ class EpochLoop:
         committed = self._outlasting(lambda: self._start.commit(mine))
         self._observer.committed(committed)
         self._sweep = self._pace.background.submit(self._start.sweep)
+        if committed == mine:
+            self._write_tables()
         took_us = self._passed_us(self._began_ns)
         if committed == mine:
             planning_ns = self._runner.planning_ns
@@ -223,6 +243,7 @@ class EpochLoop:
             _LOGGER.warning("epoch %d was committed by an earlier start", epoch.number)
             self._end_sweep()
             self._adapt()
+            self._write_tables()
         self._budgets.choose_next(took_us, reports)
         return True
 

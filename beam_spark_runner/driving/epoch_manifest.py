@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from beam_spark_runner.core.time import MIN_US
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.recovery.heads import DeltaId, Head, KeyedHead
 from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
 from beam_spark_runner.scheduling.attempts import KeyedReport, Report, ShardReport
@@ -19,6 +20,7 @@ def manifest_after(
     reports: Sequence[Report],
     *,
     metrics: tuple[bytes, ...],
+    unwritten: tuple[EpochWrite, ...],
     finishing: Finishing,
     lags: Collection[int],
 ) -> Manifest:
@@ -29,6 +31,7 @@ def manifest_after(
         epoch: the epoch.
         reports: the reports of the accepted attempts, one for each task.
         metrics: serialised MonitoringInfos of all epochs.
+        unwritten: what tables get once the epoch is committed.
         finishing: the rules for the plan. Finished levels have not run, and report nothing.
         lags: destinations of steps that require stable input: they reach a watermark in the
             epoch after the one that has committed it.
@@ -89,6 +92,7 @@ def manifest_after(
             if id_.dest in looks_up_us and looks_up_us[id_.dest] <= view.expires_us
         },
         metrics=metrics,
+        unwritten=unwritten,
         finished=finished,
         is_final=not finishing.levels(finished),
         drains=epoch.drains,

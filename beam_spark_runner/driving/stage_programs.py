@@ -118,6 +118,7 @@ class StagePrograms:
             lateness_us=max(map(self._lateness_us, self._readers_of_view(stage) or (stage,))),
             late_counter_step=dropping_step(self._plan, stage),
             keyed_transform=stage.transforms[0] if Stored.KEYS in stage.stores else "",
+            is_for_table=stage.table_write is not None,
         )
 
     def _merger(self, stage: Stage) -> HelperProgram | None:

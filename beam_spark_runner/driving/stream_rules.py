@@ -26,6 +26,7 @@ class StreamRules:
             after the one that has committed it.
         splittable: the numbers of the stages that store restrictions.
         keyed: the numbers of the stages whose keys may be in a state store.
+        tables: destination -> the name of the step that writes its rows to a table.
         played: destination of the first level -> the output of a TestStream that it reads.
     """
 
@@ -36,6 +37,7 @@ class StreamRules:
     lags: Collection[int]
     splittable: Collection[int]
     keyed: Collection[int]
+    tables: Mapping[int, str]
     played: Mapping[DestinationId, PCollectionId]
 
 
@@ -49,6 +51,12 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
     """
     first = plan.segments[0]
     places = stage_places(plan, forms_of, has_maps_in_bags)
+    tables = {
+        int(id_): plan.graph.transforms[step].name
+        for id_, destination in plan.destinations.items()
+        if destination.stage is not None
+        and (step := plan.stages[destination.stage].table_write) is not None
+    }
     return StreamRules(
         partitions=partitions,
         version=PipelineVersion(
@@ -56,7 +64,9 @@ def rules_of(plan: Plan, partitions: int, renamed: Mapping[str, str]) -> StreamR
             steps=step_names(plan),
             renamed=renamed,
             declared=declared_by_stages(plan, places),
+            tables=frozenset(tables.values()),
         ),
+        tables=tables,
         finishing=Finishing(plan, partitions),
         impulses=tuple(map(int, first.impulses)),
         lags=[

@@ -5,8 +5,10 @@ from typing import NamedTuple, Protocol
 
 from beam_spark_runner.core.ids import DestinationId, TransformId
 from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.plan.model import Segment
-from beam_spark_runner.recovery.begun_writes import BegunWrite, Outcome
+from beam_spark_runner.recovery.begun_writes import BegunWrite, Outcome, TargetState
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 
 
 class Begun(NamedTuple):
@@ -85,6 +87,38 @@ class TableToWrite(Protocol):
         ...
 
 
+class TableToAppend(Protocol):
+    """A table that gets the rows of epochs, and has passed its checks."""
+
+    def state(self) -> TargetState:
+        """Return the table as it is now."""
+        ...
+
+    def is_written(self, write: EpochWrite) -> bool:
+        """Whether the table has the rows of an epoch, or skips them by itself.
+
+        Raises:
+            UnknownTableWriteError: it does not say so.
+        """
+        ...
+
+    def append(self, write: EpochWrite, places: ShardLocations) -> None:
+        """Write the rows of an epoch, in one commit of the table.
+
+        Args:
+            write: the rows.
+            places: where their files are.
+
+        Raises:
+            Exception: what the cluster raises.
+        """
+        ...
+
+    def reason_for(self, error: BaseException) -> str:
+        """Say why a write has failed."""
+        ...
+
+
 class Tables(Protocol):
     """The tables that a pipeline reads and writes, by step.
 
@@ -98,6 +132,10 @@ class Tables(Protocol):
 
     def to_write(self, step: TransformId) -> TableToWrite:
         """Return the write of a step."""
+        ...
+
+    def to_append(self, step: str) -> TableToAppend:
+        """Return the table that a step of a streaming pipeline writes, by the step's name."""
         ...
 
     def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
@@ -123,6 +161,10 @@ class NoTables:
         self.results: dict[TransformId, bytes] = {}
 
     def to_write(self, step: TransformId) -> TableToWrite:
+        """See ``Tables``."""
+        raise KeyError(step)
+
+    def to_append(self, step: str) -> TableToAppend:
         """See ``Tables``."""
         raise KeyError(step)
 

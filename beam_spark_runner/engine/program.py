@@ -144,6 +144,7 @@ class StageInEpochs:
             inputs of steps that look it up.
         late_counter_step: the step that counts elements dropped as late.
         keyed_transform: the id of the transform with state and timers; empty: there is none.
+        is_for_table: whether it stores the rows for a table, which the driver writes.
     """
 
     stores: frozenset[Stored] = frozenset()
@@ -154,6 +155,7 @@ class StageInEpochs:
     lateness_us: int = 0
     late_counter_step: TransformId | None = None
     keyed_transform: str = ""
+    is_for_table: bool = False
 
     @property
     def may_be_in_state_store(self) -> bool:

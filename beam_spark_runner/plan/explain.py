@@ -161,7 +161,10 @@ class Explainer:
             contents = ", ".join(facts.states_and_timers(root))
             if contents:
                 yield f"{_INDENT}keeps    {contents}, for each key and window"
-        if not stage.transforms and Stored.VIEW not in stage.stores:
+        if stage.table_write is not None:
+            write = TableWrite.from_payload(self.plan.graph.transforms[stage.table_write].payload)
+            yield f"{_INDENT}keeps    the rows of an epoch, until the driver writes {write}"
+        elif not stage.transforms and Stored.VIEW not in stage.stores:
             yield f"{_INDENT}runs     nothing: it passes its input on"
         steps = (self.plan.graph.transforms[transform].step for transform in stage.transforms)
         for number, (step, _) in enumerate(itertools.groupby(steps)):  # parts of one: once

@@ -78,8 +78,8 @@ class SideInput:
 class Stage:
     """A fused run of transforms in one environment, with one main input.
 
-    ``transforms`` is in topological order and may be empty: such a stage only
-    passes its input on to other destinations, or gathers a side input. A Flatten that was
+    ``transforms`` is in topological order and may be empty: such a stage only passes its input on
+    to other destinations, gathers a side input, or stores the rows of a table. A Flatten that was
     unzipped is in several stages, in each as a transform with its own id, whose ``inputs``
     are only those of that stage. ``input`` is among ``outputs`` only if ``transforms`` is empty.
     """
@@ -95,6 +95,8 @@ class Stage:
     is_keyed: bool = False  # its first transform has state or timers; no other one can
     is_stable: bool = False  # its first transform requires stable input; no other one can
     takes_partition: bool = False  # it runs in every task of its level, even without elements
+    # If the plan streams: the step that writes the table whose rows this stage stores.
+    table_write: TransformId | None = None
     # If the plan streams; derived from the rest of the plan by ``plan.storing``.
     stores: frozenset[Stored] = field(default=frozenset(), compare=False)
 

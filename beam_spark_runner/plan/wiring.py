@@ -55,7 +55,9 @@ class Wiring:
         for number, fused in enumerate(graph.stages):
             self._add_stage(StageId(number), fused)
         for id_, transform in graph.transforms.items():
-            if transform.urn == WRITE_TABLE:
+            if transform.urn == WRITE_TABLE and is_streaming:
+                self._add_table(id_, transform)
+            elif transform.urn == WRITE_TABLE:
                 self._add_write(id_, transform)
 
     def edges(self) -> Edges:
@@ -89,6 +91,25 @@ class Wiring:
         self.table_writes.arriving[id_] = destination
         self.table_writes.producers[id_] = tuple(self.producers.get(arriving, ()))
         self.consumers.setdefault(arriving, []).append(destination)
+
+    def _add_table(self, id_: TransformId, transform: Transform) -> None:
+        """Add a stage that stores the rows of a table, until their epoch is committed."""
+        (arriving,) = transform.inputs.values()
+        stage = StageId(len(self.stages))
+        self.main[stage] = self._add_destination(
+            delivery=Delivery.POINTWISE, arriving=arriving, stage=stage, name=transform.name
+        )
+        self.consumers.setdefault(arriving, []).append(self.main[stage])
+        self.stages[stage] = Stage(
+            id=stage,
+            name=f"rows of {transform.step}",
+            transforms=(),
+            input=arriving,
+            outputs=(),
+            # No user code runs, but the elements are in the encoding of this environment.
+            environment=self._environment_of(arriving),
+            table_write=id_,
+        )
 
     def add_views(self) -> None:
         """Add a stage for each side input, which gathers it while its readers run."""

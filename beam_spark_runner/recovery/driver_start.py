@@ -71,6 +71,8 @@ class Checkpoints:
             ``commit.claim``. "fresh" allows what the same owner has committed.
         is_current: Returns whether the storage is still that of the checkpoint, see
             ``checkpoint_subfolder``.
+        new_chain: The name of the chain of epochs that this start begins, if it begins one; see
+            ``Manifest``. No other chain has it.
         on_failed_commit: Is called when the storage refuses a commit, which may be tried again.
     """
 
@@ -85,6 +87,7 @@ class Checkpoints:
     savepoint: Callable[[], Savepoint | None] = _nothing
     owner: bytes = b""
     is_current: Callable[[], bool] = _yes
+    new_chain: str = ""
     on_failed_commit: Callable[[], None] = _nothing
 
 
@@ -153,7 +156,8 @@ class DriverStart:
         )
         nothing = with_store_numbers(nothing)
         found = self._kept[-1] if self._kept else nothing
-        self.manifest = dataclasses.replace(found, fence=fence)
+        chain = found.chain or checkpoints.new_chain
+        self.manifest = dataclasses.replace(found, fence=fence, chain=chain)
 
     def commit(self, mine: Manifest) -> Manifest:
         """Commit an epoch, and continue from it.

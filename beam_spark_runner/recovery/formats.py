@@ -63,8 +63,12 @@ def _with_left_namespaces(fields: Fields) -> None:
     fields["left_namespaces"] = []
 
 
+def _with_tables(fields: Fields) -> None:
+    fields.update(chain="", unwritten=[])
+
+
 EPOCHS = Formats(
-    15,
+    16,
     {
         9: unchanged,  # views have digests
         10: _with_state_store,
@@ -72,6 +76,7 @@ EPOCHS = Formats(
         12: _with_needs,  # records may be left for the next epoch
         13: _with_left_namespaces,
         14: unchanged,  # the version of this package is among the fields
+        15: _with_tables,
     },
 )
 """Manifests of streaming pipelines, also in savepoints."""

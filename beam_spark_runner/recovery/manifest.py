@@ -14,6 +14,7 @@ from typing_extensions import override
 from beam_spark_runner.core.errors import RunnerError
 from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.recovery.form import ManifestForm
 from beam_spark_runner.recovery.formats import EPOCHS, Formats
 from beam_spark_runner.recovery.heads import (
@@ -166,6 +167,11 @@ class Manifest:
         keyed: The heads of keys that are in the state store, by store number and partition.
         needs: The descriptions of the callbacks and variables with which stored records of
             declarative steps continue, by the names of stages in ``plan``.
+        chain: The name of the chain of epochs, by which tables know which epochs they have. One
+            that starts from a savepoint is another one, since its epochs have other rows. Empty:
+            none has been chosen yet.
+        unwritten: The rows for tables of this epoch, and those of earlier ones of which no manifest
+            has noted that they were written.
     """
 
     epoch: int
@@ -196,6 +202,8 @@ class Manifest:
     next_store: int = 0
     keyed: KeyedHeads = field(default_factory=dict)
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    chain: str = ""
+    unwritten: tuple[EpochWrite, ...] = ()
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -240,6 +248,10 @@ def decode(data: bytes, name: str) -> Manifest:
     fields["unfed"] = tuple(fields["unfed"])
     fields["left_namespaces"] = tuple(fields["left_namespaces"])
     fields["needs"] = {stage: tuple(each) for stage, each in fields["needs"].items()}
+    fields["unwritten"] = tuple(
+        EpochWrite(step, writer, epoch, tuple(files), *rest)
+        for step, writer, epoch, files, *rest in fields["unwritten"]
+    )
     return Manifest(**fields)
 
 

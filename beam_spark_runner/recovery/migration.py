@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.plan.compatibility import MAPS_IN_BAGS, SIDE_INPUT, StoredStage
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.recovery.heads import KeyedHead, KeyedHeads, repartitioned
 from beam_spark_runner.recovery.manifest import Manifest
 
@@ -36,6 +37,7 @@ class PipelineVersion:
         steps: See ``plan.compatibility.step_names``.
         renamed: By the name of a step in an earlier version: its name now; empty: the step was
             removed, with its stored data. The name of a composite stands for all steps in it.
+        tables: The names of the steps that write tables.
         declared: The descriptions of the callbacks and variables of declarative steps, by the names
             of their stages in ``plan``.
     """
@@ -44,6 +46,7 @@ class PipelineVersion:
     steps: Mapping[str, str]
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     declared: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    tables: frozenset[str] = frozenset()
 
 
 class MovedStage(NamedTuple):
@@ -87,7 +90,21 @@ def differences(last: Manifest, now: PipelineVersion) -> tuple[str, ...]:
             needs = last.needs.get(name, ())
             missing = [each for each in needs if each not in now.declared.get(current_name, ())]
             found += (f"{shown} {_UNDECLARED.format(each)}" for each in missing)
+    for write in renamed_writes(last, now):
+        if write.step not in now.tables:
+            found.append(
+                f"{write.step} writes no table, but its {write.rows} rows of epoch {write.epoch} "
+                "may not be written yet"
+            )
     return tuple(found)
+
+
+def renamed_writes(last: Manifest, now: PipelineVersion) -> tuple[EpochWrite, ...]:
+    """Return the writes that may be left, with the present names of their steps."""
+    renamed = _yet_to_rename(last, now)
+    return tuple(
+        each._replace(step=name_of(each.step, renamed) or each.step) for each in last.unwritten
+    )
 
 
 def _difference(before: str, now: str) -> str:
@@ -140,6 +157,7 @@ def migrated(last: Manifest, now: PipelineVersion) -> Manifest:
         },
         steps=now.steps,
         renamed=now.renamed,
+        unwritten=renamed_writes(last, now),
         unfed=tuple(sorted(unfed)),
         is_due=last.is_due or bool(unfed),
         is_final=last.is_final and not unfed,

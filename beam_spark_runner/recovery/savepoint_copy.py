@@ -6,6 +6,7 @@ from deleting the files of the epoch.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
@@ -85,13 +86,16 @@ class Savepoint:
     reader: str = ""
 
     def begin_with(self, manifest: Manifest) -> str | None:
-        """Copy a savepoint, as ``copy`` does, and pin it meanwhile, so that it is not removed."""
+        """Copy a savepoint, as ``copy`` does, and pin it meanwhile, so that it is not removed.
+
+        The copy begins another chain of epochs.
+        """
         pin = pin_name(manifest.epoch, self.reader)
         # For those who may only read a savepoint, ``copy`` raises an error if it was removed.
         with contextlib.suppress(CheckpointStorageError):
             self.source.create(pin, b"")
         try:
-            return self.copy(manifest)
+            return self.copy(dataclasses.replace(manifest, chain=""))
         finally:
             with contextlib.suppress(CheckpointStorageError):
                 self.source.delete([pin])

@@ -1,8 +1,8 @@
 """Finds files of earlier epochs that are not needed any more: deltas, views, rows, hidden files.
 
 The name of each file of a task has its epoch. A manifest names the deltas of its shards' chains,
-and its views, one by one. Rows pass from one Spark job of an epoch to the next one; no manifest
-names them.
+its views, and the rows of tables that may not be written yet, one by one. Rows pass from one Spark
+job of an epoch to the next one; no manifest names them.
 """
 
 import re
@@ -18,6 +18,7 @@ _KEYED = re.compile(
     r"(?P<lineage>[\w.-]+)-(?P<store>\d+)-(?P<partition>\d+)-(?P<epoch>\d{12})-(?P<attempt>[0-9a-f]{16})\.keyed"
 )
 _VIEW = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.view")
+_TABLE_ROWS = re.compile(r"(?P<lineage>[\w.-]+)-(?P<epoch>\d{12})-\d+-[0-9a-f]+\.table")
 _HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]+")
 
 _ROWS = re.compile(
@@ -51,6 +52,18 @@ def view_name(lineage: str, epoch: int, dest: int, unique: str) -> str:
         unique: Hexadecimal digits that no other attempt has.
     """
     return f"{lineage}-{epoch:012d}-{dest}-{unique}.view"
+
+
+def table_rows_name(lineage: str, epoch: int, dest: int, unique: str) -> str:
+    """Return the name of the file that a task writes with rows for a table.
+
+    Args:
+        lineage: The lineage of the pipeline.
+        epoch: The epoch of the rows.
+        dest: The destination of the rows.
+        unique: Hexadecimal digits that no other attempt has.
+    """
+    return f"{lineage}-{epoch:012d}-{dest}-{unique}.table"
 
 
 def rows_name(
@@ -107,7 +120,7 @@ def _rows(names: Iterable[str], lineage: str) -> Iterator[tuple[str, int, int]]:
 
 
 def named_by(manifest: Manifest) -> frozenset[str]:
-    """Return the names of the files of tasks that a manifest needs: deltas and views."""
+    """Return the names of the files of tasks that a manifest needs: deltas, views, table rows."""
     deltas = (
         delta_name(manifest.lineage, *shard, *each)
         for shard, head in manifest.heads.items()
@@ -118,13 +131,15 @@ def named_by(manifest: Manifest) -> frozenset[str]:
         for (store, partition), head in manifest.keyed.items()
         for written_by, each in head.files(partition)
     )
-    return frozenset(deltas) | frozenset(keyed) | {view.file for view in manifest.views.values()}
+    others = {view.file for view in manifest.views.values()}
+    others |= {file for write in manifest.unwritten for file in write.files}
+    return frozenset(deltas) | frozenset(keyed) | others
 
 
 def unneeded(
     names: Iterable[str], lineage: str, kept: Sequence[Manifest], pinned: Iterable[Manifest] = ()
 ) -> tuple[str, ...]:
-    """Return the names of the deltas and views that neither kept nor later manifests need.
+    """Return the names of the files of tasks that neither kept nor later manifests need.
 
     Args:
         names: The names of all files.
@@ -146,7 +161,7 @@ def unneeded(
 
 
 def written_after(names: Iterable[str], lineage: str, epoch: int) -> bool:
-    """Whether tasks of a later epoch have stored deltas or views.
+    """Whether tasks of a later epoch have stored files that a manifest may name.
 
     Args:
         names: The names of all files.
@@ -214,4 +229,5 @@ def _written_in(name: str, lineage: str) -> int | None:
 
 def _file_of_task(name: str) -> re.Match[str] | None:
     """Match the name of a file that a manifest may name."""
-    return _DELTA.fullmatch(name) or _KEYED.fullmatch(name) or _VIEW.fullmatch(name)
+    patterns = _DELTA, _KEYED, _VIEW, _TABLE_ROWS
+    return next(filter(None, (each.fullmatch(name) for each in patterns)), None)

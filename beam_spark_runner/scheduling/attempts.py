@@ -150,6 +150,15 @@ class ViewReport:
     part: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class TableRowsReport:
+    """A file of one task with rows for a table, which is written once the epoch is committed."""
+
+    dest: int
+    file: str
+    rows: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The report of one task attempt (``reports.proto``, TaskReport)."""
@@ -172,6 +181,7 @@ class Report:
     shard: ShardReport | None = None  # of a streaming level, if the task has a shard
     deferred: Mapping[str, Residuals] = field(default_factory=dict)  # by step, in the shard
     views: tuple[ViewReport, ...] = ()  # new content of side inputs
+    table_rows: tuple[TableRowsReport, ...] = ()  # of an epoch
     looks_up_us: Mapping[int, int] = field(default_factory=dict)
     """By destination of a side input: the event time of the earliest element for which the task
     may still look up the side input."""

@@ -34,6 +34,7 @@ from beam_spark_runner.scheduling.attempts import (
     Residuals,
     ShardReport,
     StageReport,
+    TableRowsReport,
     ViewReport,
     Waiting,
 )
@@ -122,6 +123,9 @@ def _report_of(proto: reports_pb2.TaskReport) -> Report:
         views=tuple(
             ViewReport(view.dest, view.window, view.file, view.expires_us, view.part)
             for view in proto.views
+        ),
+        table_rows=tuple(
+            TableRowsReport(rows.dest, rows.file, rows.rows) for rows in proto.table_rows
         ),
         looks_up_us=dict(proto.looks_up_us),
         finished=frozenset(proto.finished),

@@ -104,13 +104,18 @@ def writing_function(
             for value in joiner.join_block(schema.block_of(rows)).values:
                 with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
                     for table_rows in reader:
-                        yield _conformed(table_rows, table_schema)
+                        yield conformed(table_rows, table_schema)
         joiner.check_empty()
 
     return write_table
 
 
-def _conformed(batch: pa.RecordBatch, table_schema: pa.Schema) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, table_schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of a table.
+
+    Raises:
+        ValueError: a value does not fit.
+    """
     columns = []
     for field in table_schema:
         column = batch.column(field.name)

@@ -23,6 +23,7 @@ from beam_spark_runner.engine.stages.gates.sort_by_time import SortByTime
 from beam_spark_runner.engine.stages.operator import OneBundle
 from beam_spark_runner.engine.stages.siblings import StagesOfEpoch, StagesOfTask
 from beam_spark_runner.engine.stages.stage import Stage
+from beam_spark_runner.engine.stages.table_rows_writer import TableRowsWriter
 from beam_spark_runner.engine.stages.view_writer import ViewWriter
 from beam_spark_runner.harness.bundle import BundleInput, SteppedInput
 from beam_spark_runner.plan.model import Stored
@@ -47,7 +48,9 @@ def open_stage(context: StageContext[StagesOfTask], now_us: Callable[[], int]) -
 
 
 def open_storing_stage(context: StageContext[StagesOfEpoch]) -> Stage:
-    """Open a stage that stores data in the shard: see ``StageInEpochs.stores``."""
+    """Open a stage that stores data: see ``StageInEpochs``."""
+    if context.program.in_epochs.is_for_table:
+        return _with_table(context)
     stores = context.program.in_epochs.stores
     if Stored.RESTRICTIONS in stores:
         return _with_restrictions(context)
@@ -69,6 +72,12 @@ def _with_restrictions(context: StageContext[StagesOfEpoch]) -> Stage:
     gate = Restrictions(context)
     reader = ElementRowReader(context.program.input, context.input_coder, gate.operator.input)
     return Stage(context, gate.operator, reader, gates=[gate], is_stable=_is_stable(context))
+
+
+def _with_table(context: StageContext[StagesOfEpoch]) -> Stage:
+    operator = TableRowsWriter(context)
+    reader = ElementRowReader(context.program.input, context.input_coder, operator.input)
+    return Stage(context, operator, reader, push_from_within=operator.input.push)
 
 
 def _with_view(context: StageContext[StagesOfEpoch]) -> Stage:

@@ -20,6 +20,7 @@ class Outcome:
         left: how many records are left, and their least hold; None: none are.
         waiting: describes elements that wait for side inputs; None: there are none.
         views: the windows of a side input that have new content.
+        table_rows: the files with rows for a table.
         monitoring_infos: those of bundles in which the SDK has helped the stage.
     """
 
@@ -31,4 +32,5 @@ class Outcome:
     needs: frozenset[str] = frozenset()
     left: reports_pb2.Residuals | None = None
     views: Sequence[reports_pb2.View] = ()
+    table_rows: Sequence[reports_pb2.TableRows] = ()
     monitoring_infos: list[bytes] = field(default_factory=list)

@@ -55,6 +55,7 @@ class EpochStages(OpenStages):
         watermarks: the watermarks of all stages.
         was_cut_off, awaits_commit, was_interrupted, awaited_us, views: those of all stages, see
             ``PipelineEnd``.
+        table_rows: the files with rows for tables.
         needs: those of each stage that has any, likewise.
     """
 
@@ -81,6 +82,7 @@ class EpochStages(OpenStages):
         self.awaited_us: Mapping[int, int] = {}
         self.needs: Mapping[StageId, frozenset[str]] = {}
         self.views: list[reports_pb2.View] = []
+        self.table_rows: list[reports_pb2.TableRows] = []
 
     def begin(
         self,
@@ -241,6 +243,7 @@ class EpochStages(OpenStages):
             self.awaits_commit |= stage.outcome.awaits_commit
             self.was_interrupted |= stage.outcome.was_interrupted
             self.views += stage.outcome.views
+            self.table_rows += stage.outcome.table_rows
         interrupted = {
             stage.program.stage for stage in self._storing_stages if stage.outcome.was_interrupted
         }
@@ -349,7 +352,8 @@ class EpochStages(OpenStages):
 
     @override
     def _make_stage(self, program: StageProgram) -> Stage:
-        if not program.in_epochs.stores:
+        part = program.in_epochs
+        if not (part.stores or part.is_for_table):
             return super()._make_stage(program)
         stage = open_storing_stage(StageContext(self._level, program, self._outlet, self))
         self._storing_stages.append(stage)

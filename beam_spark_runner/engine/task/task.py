@@ -350,6 +350,7 @@ class LevelTask:
             report.finished.extend(stages.finished_inputs())
             for dest, status in stages.statuses().items():
                 report.stages[dest].CopyFrom(status)
+            report.table_rows.extend(stages.table_rows)
             if shard is not None:
                 for step, residuals in stages.restrictions().items():
                     report.deferred[step].CopyFrom(residuals)

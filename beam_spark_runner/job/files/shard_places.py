@@ -158,6 +158,7 @@ def checkpoints_in(places: ShardLocations, config: RunnerConfig) -> Checkpoints:
         namespaces=_namespaces(places, config),
         savepoint=savepoint,
         is_current=is_current,
+        new_chain=secrets.token_hex(8),
         owner=b"" if config.server_folder is None else owner_of(config.server_folder),
     )
 

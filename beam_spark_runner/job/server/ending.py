@@ -15,6 +15,7 @@ from beam_spark_runner.job.server.stored_job import StoredJob
 from beam_spark_runner.job.watching.record import JobRecord, StateChange
 from beam_spark_runner.recovery.batch_start import CrashLoopError
 from beam_spark_runner.recovery.begun_writes import UnknownTableWriteError
+from beam_spark_runner.recovery.epoch_writes import UnknownEpochWriteError
 from beam_spark_runner.recovery.manifest import CorruptManifestError, IncompatibleCheckpointError
 from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.storage.mounted_folder import NotDurableError
@@ -22,7 +23,7 @@ from beam_spark_runner.storage.mounted_folder import NotDurableError
 _RECORDS_WITHIN_S = 5.0
 _MENDABLE = (
     *(CheckpointStorageError, NotDurableError, CorruptManifestError),
-    *(IncompatibleCheckpointError, UnknownTableWriteError),
+    *(IncompatibleCheckpointError, UnknownTableWriteError, UnknownEpochWriteError),
 )
 
 

@@ -16,6 +16,7 @@ from beam_spark_runner.recovery.begun_writes import (
     TargetState,
     has_mark,
 )
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.driver.table_reasons import is_missing_table
 from beam_spark_runner.spark.session.conf import get_conf
@@ -115,6 +116,12 @@ class WriteTarget:
         if kind == ICEBERG:
             return {f"snapshot-property.{_MARK}": begun.mark}
         return {}
+
+    def marks_of_epoch(self, write: EpochWrite) -> Mapping[str, str]:
+        """Return the options by which the format will know the rows of an epoch again."""
+        if write.kind == DELTA:
+            return {"txnAppId": write.writer, "txnVersion": str(write.epoch)}
+        return {f"snapshot-property.{_MARK}": write.mark}
 
     def set_apart(self, start: int) -> None:
         """Have Spark's tasks store files apart from those of earlier starts, until they commit.

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,7 +183,7 @@ class OpenWrite:
         return empty
 
     def _save(self, frame: DataFrame, begun: Begun) -> None:
-        write, mode, marks = self.write, self.write.mode, dict[str, str]()
+        mode, marks = self.write.mode, dict[str, str]()
         if begun.write is not None:
             marks.update(self._target.marks(begun.write))
             self._target.set_apart(begun.start)
@@ -193,6 +193,22 @@ class OpenWrite:
             # There was no target. What is there now is what the failed write has left, such as an
             # empty folder: Spark would treat that as an error, or as nothing more to do.
             mode = "overwrite"
+        self._save_as(frame, mode, marks)
+
+    def save(self, frame: DataFrame, mode: str, marks: Mapping[str, str]) -> None:
+        """Write rows in one Spark write.
+
+        Args:
+            frame: the rows.
+            mode: one of ``MODES``.
+            marks: options by which the format will know the write again.
+        """
+        with self.session.program_catalogs():
+            self._save_as(frame, mode, marks)
+        self._target.refresh()
+
+    def _save_as(self, frame: DataFrame, mode: str, marks: Mapping[str, str]) -> None:
+        write = self.write
         writer = frame.write.mode(mode).options(**{**write.options, **marks})
         if write.format:
             writer = writer.format(write.format)

@@ -10,6 +10,7 @@ from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
 from beam_spark_runner.driving.output_rows import OutputRows
 from beam_spark_runner.plan.model import Plan, Segment
+from beam_spark_runner.spark.driver.epoch_tables import EpochTable, epoch_table
 from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of
 from beam_spark_runner.spark.driver.overwritten_sources import (
     changed_sources,
@@ -30,6 +31,7 @@ class OpenTables:
         writes: the writes, which have passed their checks.
         begun: the writes that have been tried.
         results: the results of writes that were done or skipped, as JSON.
+        appended: the tables of a streaming pipeline that get rows, by the names of steps.
         changed: the reads of targets that an earlier start has begun to write.
     """
 
@@ -38,10 +40,15 @@ class OpenTables:
     begun: set[TransformId] = field(default_factory=set)
     results: dict[TransformId, bytes] = field(default_factory=dict)
     changed: Mapping[TransformId, TableError] = field(default_factory=dict)
+    appended: Mapping[str, EpochTable] = field(default_factory=dict)
 
     def to_write(self, step: TransformId) -> OpenWrite:
         """See ``Tables``."""
         return self.writes[step]
+
+    def to_append(self, step: str) -> EpochTable:
+        """See ``Tables``."""
+        return self.appended[step]
 
     def source(self, segment: Segment, rows: OutputRows | None) -> OutputRows | None:
         """See ``Tables``."""
@@ -70,6 +77,7 @@ def open_tables(
     """
     reads: dict[TransformId, OpenRead] = {}
     writes: dict[TransformId, OpenWrite] = {}
+    appended: dict[str, EpochTable] = {}
     problems: list[PipelineError] = []
     for id_, step in plan.graph.transforms.items():
         try:
@@ -80,6 +88,8 @@ def open_tables(
                 write = TableWrite.from_payload(step.payload)
                 opened = begun_write if id_ in begun else open_write
                 writes[id_] = opened(write, session, step.name)
+                if plan.is_streaming:
+                    appended[step.name] = epoch_table(writes[id_])
         except TableError as error:
             problems.append(error)
     problems += check_overwrites(reads.values(), writes.values())
@@ -92,4 +102,5 @@ def open_tables(
         {id_: each.frame for id_, each in reads.items()},
         writes,
         changed=changed_sources(reads, [writes[id_] for id_ in writes if id_ in begun]),
+        appended=appended,
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from beam_spark_runner.engine.task.shard_copying import Resharding
     from beam_spark_runner.engine.task.stored_output import OutputReading
     from beam_spark_runner.engine.task.stored_rows import StoredRows
+    from beam_spark_runner.engine.task.table_files import TableFiles
 
 ForMapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -123,6 +124,19 @@ def output_function(reading: "OutputReading") -> ForMapInArrow:
         yield from level_tasks.read_output(reading, batches)
 
     return read_output
+
+
+def table_files_function(files: "TableFiles") -> ForMapInArrow:
+    """Return the function for ``mapInArrow`` whose tasks yield the rows of files for a table.
+
+    Args:
+        files: where they are. The input of a task has the names of its files.
+    """
+
+    def read_rows_of_epoch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from files.read(name for batch in batches for name in batch.column(0).to_pylist())
+
+    return read_rows_of_epoch
 
 
 def serving_function(address: str, idle_s: float, max_s: float) -> ForMapInArrow:

@@ -48,6 +48,7 @@ def after(*reports: Report, lags: Collection[int] = ()) -> Manifest:
         epoch,
         reports,
         metrics=(b"m",),
+        unwritten=(),
         finishing=FINISHING,
         lags=lags,
     )

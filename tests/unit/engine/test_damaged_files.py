@@ -25,16 +25,20 @@ from beam_spark_runner.engine.side_inputs.files import EPOCHS_SCHEMA
 from beam_spark_runner.engine.side_inputs.lookup import GatheredRows
 from beam_spark_runner.engine.side_inputs.view_panes import FILE_CODE, PanesOfView
 from beam_spark_runner.engine.side_inputs.views import EpochView
+from beam_spark_runner.engine.stages.table_rows_writer import TableRowsFile
 from beam_spark_runner.engine.task.stored_rows import RowFile, rows_of
+from beam_spark_runner.engine.task.table_files import TableFiles
 from beam_spark_runner.plan.model import Delivery
 from beam_spark_runner.recovery import manifest
 from beam_spark_runner.recovery.heads import DeltaId, Head
 from beam_spark_runner.recovery.manifest import Manifest
-from beam_spark_runner.recovery.sweep import delta_name, rows_name, view_name
+from beam_spark_runner.recovery.sweep import delta_name, rows_name, table_rows_name, view_name
 from beam_spark_runner.state.chain import ChainedDelta, ShardVersion, SliceStart
 from beam_spark_runner.state.checked_blocks import DamagedFileError
 from beam_spark_runner.state.checked_files import check_file
 from beam_spark_runner.state.delta import DeltaWriter, read_changes
+from beam_spark_runner.transforms.spark_tables.table_ddl import schema_of_ddl
+from beam_spark_runner.transforms.spark_tables.to_arrow import BatchEncoder
 from tests.unit.engine.rows.written_rows import edge_of
 
 KEYS = [b"key %d" % number for number in range(3_000)]
@@ -114,12 +118,31 @@ def rows(folder: Path) -> Kind:
     return Kind(path, lambda: list(rows_of(places, path.name)))
 
 
+def table_rows(folder: Path) -> Kind:
+    name = table_rows_name("main", 7, 3, "ab")
+    path, encoder = folder / name, BatchEncoder(schema_of_ddl("id BIGINT, key BINARY"))
+    coded = [
+        encoder.encode([{"id": number, "key": key * 9} for key in KEYS[:100]])
+        for number in range(5)
+    ]
+    with closing(TableRowsFile(name, folder)) as file:
+        file.push(coded, [WindowedValue(None, Timestamp(9), (GlobalWindow(),))] * len(coded))
+        whole = file.finish()
+        assert (whole is not None, file.count) == (True, 500)
+        path.write_bytes(whole.read_bytes() if whole else b"")
+    places = ShardLocations(lineage="main", deltas=str(folder), local=None, key_groups=8)
+    columns = pa.schema([("id", pa.int64()), ("key", pa.binary())])
+    files = TableFiles(places, columns)
+    return Kind(path, lambda: [batch.to_pylist() for batch in files.read([name])])
+
+
 KINDS: dict[str, Callable[[Path], Kind]] = {
     "view": view,
     "inline": lambda folder: view(folder, inline=True),
     "delta": delta,
     "manifest": stored_manifest,
     "rows": rows,
+    "table rows": table_rows,
 }
 
 

@@ -11,7 +11,7 @@ from beam_spark_runner.plan.picture import picture
 from tests.golden.notation import parse
 
 
-def plan_of(text: str) -> Plan:
+def plan_of(text: str, *, is_streaming: bool = False) -> Plan:
     graph = parse(text)
     payloads = {
         READ_TABLE: TableRead(table="sales", columns=("item",), where="price > 1").to_payload(),
@@ -21,7 +21,9 @@ def plan_of(text: str) -> Plan:
         id_: replace(step, payload=payloads.get(step.urn, step.payload))
         for id_, step in graph.transforms.items()
     }
-    return build(passes.run_passes(replace(graph, transforms=transforms), passes.BATCH))
+    order = passes.STREAMING if is_streaming else passes.BATCH
+    graph = passes.run_passes(replace(graph, transforms=transforms), order)
+    return build(graph, is_streaming=is_streaming)
 
 
 def order(plan: Plan) -> list[str]:
@@ -129,3 +131,25 @@ def test_plans_name_tables() -> None:
     )
     assert "reads    what output of Write has written" in text or "what Write has written" in text
     assert "one Spark write of parquet in /out" in picture(plan)
+
+
+def test_in_a_stream_the_tasks_of_the_step_before_store_the_rows() -> None:
+    plan = plan_of(
+        """
+        Events: test_stream() -> events
+        Encode: pardo(events) -> coded @py
+        Write: write_table(coded) -> written
+        Result: pardo(written) -> result @py
+        """,
+        is_streaming=True,
+    )
+    (segment,) = plan.segments
+    (level,) = segment.levels
+    assert segment.table_write is None
+    (stage,) = (each for each in plan.stages.values() if each.table_write == "Write")
+    assert stage.id in level.stages
+    assert stage.outputs == ()
+    assert [plan.destinations[dest].stage for dest in plan.consumers[stage.input]] == [stage.id]
+    text = "keeps    the rows of an epoch, until the driver writes parquet in /out"
+    assert text in explain(plan)
+    assert picture(plan)

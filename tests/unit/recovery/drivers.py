@@ -15,7 +15,9 @@ from tests.unit.recovery.files import Files
 PLACE = StoredStage(
     stage=1, level=0, is_exchanged=True, dest=2, is_fed=False, transform="ref_1", kept="state n"
 )
-VERSION = PipelineVersion(plan={"step Count": PLACE}, steps={"ref_1": "Count"})
+VERSION = PipelineVersion(
+    plan={"step Count": PLACE}, steps={"ref_1": "Count"}, tables=frozenset({"Write"})
+)
 
 
 def unchecked(name: str, content: BinaryIO) -> None:
@@ -31,6 +33,7 @@ def start(
     savepoint: Files | None = None,
     namespaces: Namespaces | None = None,
     owner: bytes = b"",
+    chain: str = "",
 ) -> DriverStart:
     """Start a driver of a pipeline with one step."""
     checkpoints = Checkpoints(
@@ -41,6 +44,7 @@ def start(
         tasks_sync=tasks_sync,
         namespaces=namespaces,
         owner=owner,
+        new_chain=chain,
         savepoint=lambda: Savepoint(unchecked, savepoint, files) if savepoint is not None else None,
     )
     return DriverStart(checkpoints, VERSION, partitions)

@@ -43,6 +43,8 @@ def test_a_manifest_of_the_oldest_format_gets_what_later_ones_have() -> None:
         "keyed": [],
         "needs": {},
         "left_namespaces": [],
+        "chain": "",
+        "unwritten": [],
     }
 
 

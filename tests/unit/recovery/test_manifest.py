@@ -6,6 +6,7 @@ import pytest
 
 from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.recovery.heads import DeltaId, EarlierHead, Head, KeyedHead, Part
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
@@ -58,6 +59,11 @@ MANIFEST = Manifest(
         (1, 2): KeyedHead(None, (Part(4, 6, (EarlierHead(1, Head(DeltaId(3, 7))),)),)),
     },
     needs={"step Count": ("the callback 'emit'", "the variable 'number' with the coder X")},
+    chain="0cc175b9",
+    unwritten=(
+        EpochWrite("Write", "beam-spark-0cc175b9-1f", 6, ("main-6.table",), 3, "iceberg", "92"),
+        EpochWrite("Write", "beam-spark-0cc175b9-1f", 7, ("a.table", "b.table"), 4, "delta"),
+    ),
 )
 
 

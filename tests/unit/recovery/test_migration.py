@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from beam_spark_runner.plan.compatibility import StoredStage
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.recovery.manifest import Manifest, View, ViewId
 from beam_spark_runner.recovery.migration import (
     PipelineVersion,
@@ -363,3 +364,23 @@ def test_stages_keep_their_store_numbers_and_new_ones_get_fresh_ones() -> None:
 
 def test_without_a_state_store_there_are_no_store_numbers() -> None:
     assert with_store_numbers(LAST) == LAST
+
+
+LEFT = EpochWrite("Sink/Write", "beam-spark-c-1f", 5, ("main-5.table",), 3, "delta")
+
+
+def test_rows_that_may_not_be_written_need_their_step() -> None:
+    last = dataclasses.replace(LAST, unwritten=(LEFT,))
+    assert differences(last, dataclasses.replace(SAME, tables=frozenset({"Sink/Write"}))) == ()
+    assert differences(last, SAME) == (
+        "Sink/Write writes no table, but its 3 rows of epoch 5 may not be written yet",
+    )
+    removed = dataclasses.replace(SAME, renamed={"Sink": ""})
+    assert len(differences(last, removed)) == 1
+
+
+def test_rows_of_a_step_with_another_name_are_known_to_the_table_by_the_earlier_one() -> None:
+    last = dataclasses.replace(LAST, unwritten=(LEFT,))
+    now = dataclasses.replace(SAME, renamed={"Sink": "Out"}, tables=frozenset({"Out/Write"}))
+    assert differences(last, now) == ()
+    assert migrated(last, now).unwritten == (LEFT._replace(step="Out/Write"),)

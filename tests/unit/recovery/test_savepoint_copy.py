@@ -1,5 +1,6 @@
 """Savepoints are complete, whatever the driver of the pipeline deletes meanwhile."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -9,6 +10,7 @@ from beam_spark_runner.core.errors import CheckpointStorageError, OptionsError
 from beam_spark_runner.recovery.checkpoint_subfolder import SUBFOLDER, chosen_subfolder
 from beam_spark_runner.recovery.commit import numbers_in
 from beam_spark_runner.recovery.driver_start import Checkpoints, DriverStart
+from beam_spark_runner.recovery.epoch_writes import EpochWrite
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     epochs_of,
@@ -298,3 +300,18 @@ def refuse_content(name: str, content: BinaryIO) -> None:
     """Refuse files that are not empty, as those of the tests are."""
     if content.read():
         raise CorruptDeltaError(name, "it is damaged")
+
+
+def test_a_pipeline_that_starts_from_a_savepoint_has_another_chain_of_epochs() -> None:
+    """Its epochs have the numbers of others that the tables may have. Writes that are left stay."""
+    files, saved, other = Files(), Files(), Files()
+    write = EpochWrite("Write", "beam-spark-one-1f", 1, ("main-1.table",), 3, "delta")
+    files.files[write.files[0]] = b""
+    first = start(files, chain="one")
+    first.commit(dataclasses.replace(first.manifest, epoch=1, parent=0, unwritten=(write,)))
+    assert start(files, chain="two").manifest.chain == "one"
+    save(files, saved)
+    assert write.files[0] in saved.names()
+    start(other, savepoint=saved, chain="three")  # which dies before it commits
+    found = start(other, savepoint=saved, chain="four").manifest
+    assert (found.chain, found.unwritten) == ("four", (write,))

@@ -26,6 +26,7 @@ from tests.unit.simulation.elements import (
 from tests.unit.simulation.hosts import Attempt, Moving
 from tests.unit.simulation.pipeline import Pipeline
 from tests.unit.simulation.storage import Answers
+from tests.unit.simulation.tables import Table
 
 Tasks = dict[tuple[int, int], Attempt]
 _MAX_TRIES = 4
@@ -35,6 +36,7 @@ class Surroundings(Protocol):
     """What a driver sees of the world."""
 
     pipeline: Pipeline
+    table: Table
 
     def time_us(self) -> int:
         """Return a time that never goes back."""

@@ -63,7 +63,7 @@ class Committed:
         for manifest in manifests:
             for (level, partition), head in manifest.heads.items():
                 needed |= self._files.chains[delta_name(LINEAGE, level, partition, *head.delta)]
-            needed |= {name for name in named_by(manifest) if name.endswith(".keyed")}
+            needed |= {name for name in named_by(manifest) if name.endswith((".keyed", ".table"))}
         return needed
 
     def _opened(self, level: int, partition: int, head: Head) -> Shard:

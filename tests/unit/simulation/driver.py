@@ -31,6 +31,7 @@ from tests.unit.simulation.hosts import LINEAGE, Attempt, Moving, places
 from tests.unit.simulation.pipeline import TAG, finishing, plan
 from tests.unit.simulation.steps import Steps, pause
 from tests.unit.simulation.storage import Answers, StorageError
+from tests.unit.simulation.tables import STEP, SimulatedTables
 
 _SLOWNESS = 10  # how much slower than time a clock may be that was set back
 _PAUSE = 0.4  # probability of a pause after a step in which there may be one
@@ -127,6 +128,7 @@ class Driver:
             rescaled=lambda partitions: self.wants or self.partitions,
         )
         cluster, clock = SimulatedCluster(self), _Clock(self)
+        cluster.tables = SimulatedTables(self.world.table, self, lambda: self.answers.is_dead)
         waits = _Waits(self)
 
         def in_partitions(number: int) -> InPartitions:
@@ -139,6 +141,7 @@ class Driver:
                 lags=(),
                 splittable={SOURCE},
                 keyed=_KEYED,
+                tables={SOURCE: STEP},
                 played={SOURCE: TAG} if events is not None else {},  # type: ignore[dict-item]
             )
             of_number = replace(settings, least_partitions=number)
@@ -156,6 +159,7 @@ class Driver:
                 restart="auto",
                 key_groups=KEY_GROUPS,
                 namespaces=self.namespaces,
+                new_chain=f"{self.world.time_us():x}",
             ),
             EpochSchedule(
                 interval_us=_INTERVAL_US,

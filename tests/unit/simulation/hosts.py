@@ -18,12 +18,14 @@ from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task import keyed_shards
 from beam_spark_runner.engine.task.shard_copying import NewShard, Resharding, make_shards
 from beam_spark_runner.recovery.heads import KeyedHead
+from beam_spark_runner.recovery.sweep import table_rows_name
 from beam_spark_runner.scheduling.attempts import (
     IN_THIS_JOB,
     Attempts,
     KeyedReport,
     Report,
     ShardReport,
+    TableRowsReport,
 )
 from beam_spark_runner.state.chain import ShardVersion
 from beam_spark_runner.state.remote.key_store import OvertakenError
@@ -270,7 +272,16 @@ class Attempt:
             watermarks_us=output.inputs_us,
             shard=shard,
             finished=frozenset(output.finished),
+            table_rows=self._rows_for_table(output),
         )
+
+    def _rows_for_table(self, output: TaskOutput) -> tuple[TableRowsReport, ...]:
+        """Store what the sources have given, in a file for the table."""
+        if self.level or not output.rows:
+            return ()
+        name = table_rows_name(LINEAGE, self.task.number, SOURCE, f"{self.number:x}")
+        self.deltas.files.create(name, b"")
+        return (TableRowsReport(SOURCE, name, len(output.rows)),)
 
 
 def _keyed_report(number: int, head: KeyedHead) -> KeyedReport:

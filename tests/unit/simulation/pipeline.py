@@ -33,6 +33,7 @@ from tests.unit.simulation.elements import (
 )
 from tests.unit.simulation.sources import Sources
 from tests.unit.simulation.stages import Grouping, by_key, run_counter, run_grouping, run_sources
+from tests.unit.simulation.tables import STEP
 
 PARTITIONS = 2
 """At first."""
@@ -138,6 +139,7 @@ class Pipeline:
     def version(self) -> PipelineVersion:
         """Where it stores what."""
         return PipelineVersion(
+            tables=frozenset({STEP}),
             plan={
                 f"step {stage}": StoredStage(
                     stage=stage,

@@ -132,18 +132,19 @@ class Deltas(DeltaFiles):
     """See ``DeltaFiles``, for the tasks of all hosts.
 
     Attributes:
+        files: all that is stored.
         fault: what becomes of the next delta: "": it is stored; "full": an error; "hidden": the
             task is killed while it writes; "stored": the task is killed just after that.
     """
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self.files = files
         self.fault = ""
 
     def open(self, name: str) -> BinaryIO:
-        if name not in self._files.content:
+        if name not in self.files.content:
             raise FileNotFoundError(name)
-        return io.BytesIO(self._files.content[name])
+        return io.BytesIO(self.files.content[name])
 
     def put(self, name: str, local: Path) -> None:
         fault, self.fault = self.fault, ""
@@ -151,14 +152,14 @@ class Deltas(DeltaFiles):
         if fault == "full":
             raise OSError("the storage is full")
         if fault == "hidden":
-            self._files.content[f".{name}.0a1b2c3d"] = data[: len(data) // 2]
+            self.files.content[f".{name}.0a1b2c3d"] = data[: len(data) // 2]
             raise KilledError
         stem = name.rsplit("-", 2)[0]
-        self._files.chains[name] = {
+        self.files.chains[name] = {
             f"{stem}-{epoch:012d}-{attempt:016x}.delta"
             for (epoch, attempt), _, _ in read_chain(io.BytesIO(data), name)
         }
-        assert name not in self._files.content, "an attempt has stored its delta twice"
-        self._files.content[name] = data
+        assert name not in self.files.content, "an attempt has stored its delta twice"
+        self.files.content[name] = data
         if fault == "stored":
             raise KilledError

@@ -92,6 +92,18 @@ def test_a_driver_dies_just_after_it_has_written_a_manifest(world: World) -> Non
     world.finish()
 
 
+def test_drivers_die_before_and_after_a_table_is_written(world: World) -> None:
+    """Both times the epoch is committed, and nothing has noted that its rows are written."""
+    first = world.start()
+    go_on(world, first, lambda: len(world.chain) >= 2 and first.doing == "write")
+    commits = len(world.table.commits)
+    world.kill(first)
+    second = world.start()
+    go_on(world, second, lambda: len(world.table.commits) > commits)
+    world.kill(second)
+    world.finish()
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_start_with_other_partitions_in_the_middle(world: World, partitions: int) -> None:
     first = world.start()

@@ -32,6 +32,7 @@ from tests.unit.simulation.reference import Reference
 from tests.unit.simulation.state_stores import StateStores
 from tests.unit.simulation.steps import pause
 from tests.unit.simulation.storage import Answers, Deltas, Files
+from tests.unit.simulation.tables import Table
 
 MAX_DRIVERS = 3
 MAX_PARTITIONS = 4
@@ -55,6 +56,7 @@ class World:
         steps: how many were taken.
         chain: the manifests that were committed.
         ends: how many drivers have ended, by why.
+        table: into which it streams.
         left: how many records of the declarative step committed epochs have left.
     """
 
@@ -67,6 +69,7 @@ class World:
         self.files = Files()
         self.files.on_created, self.files.on_deleted = self._created, self._deleted
         self.deltas = Deltas(self.files)
+        self.table = Table(self.files)
         self._committed = Committed(folder / "oracle", self.files, self.deltas)
         self.strays: list[Attempt | Moving] = []  # attempts for which nobody waits
         self._folder, self._random = folder, Random(seed)
@@ -200,6 +203,7 @@ class World:
             assert self.steps - first < _MAX_STEPS, "the pipeline does not come to its end"
         assert driver.end == "done", driver.end
         assert self.is_done
+        self.table.check(self.chain)
         self._check_files()
         assert self.state_stores.is_empty(self.chain[-1].namespace), "a key is left in the store"
 
@@ -272,7 +276,7 @@ class World:
         assert epoch == len(self.chain) + 1
         if self.chain:
             last = self.chain[-1]
-            assert not last.is_final
+            assert not last.is_final or last.unwritten  # that it was written is noted
             assert manifest.parent == last.epoch
             assert manifest.fence >= last.fence
             assert manifest.clock_us >= last.clock_us, "processing time has gone back"
@@ -391,5 +395,6 @@ class World:
         for name in self.files.content.keys() - needed - manifests:
             if name.endswith(".fence"):
                 continue
-            _, _, _, epoch, *_ = name.lstrip(".").split("-")
+            parts = name.lstrip(".").split("-")
+            epoch = parts[1] if name.endswith(".table") else parts[3]
             assert int(epoch) > kept[0].epoch, f"{name} is left over"

@@ -1,0 +1,46 @@
+"""Reads the rows for a table that the tasks of an epoch have stored."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.engine.epoch_files import folder_of_epochs
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.rows.table_rows import conformed
+from beam_spark_runner.state.checked_blocks import reader_of
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """Where files with rows are, and what table they are for.
+
+    Attributes:
+        places: where the files are.
+        table_schema: the columns of the table. Values that do not fit raise ValueError.
+    """
+
+    places: ShardLocations
+    table_schema: pa.Schema
+
+    def read(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files.
+
+        Args:
+            names: the names of the files.
+
+        Raises:
+            DamagedFileError: a file is damaged.
+            CheckpointStorageError: a file is missing, or the folder does not answer.
+        """
+        folder = folder_of_epochs(self.places)
+        for name in names:
+            try:
+                with folder.local(name) as path, open(path, "rb") as file:
+                    for block in reader_of(file, name).contents():
+                        with pa.ipc.open_stream(pa.py_buffer(block)) as reader:
+                            for batch in reader:
+                                yield conformed(batch, self.table_schema)
+            except OSError as error:
+                raise CheckpointStorageError(f"{self.places.deltas}/{name}", str(error)) from error

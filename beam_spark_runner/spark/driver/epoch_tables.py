@@ -1,0 +1,114 @@
+"""Tables that get the rows of a streaming pipeline, one commit of the table for each epoch."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from beam_spark_runner.core.errors import TableError
+from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.engine.program import ShardLocations
+from beam_spark_runner.engine.task.table_files import TableFiles
+from beam_spark_runner.recovery.begun_writes import DELTA, Outcome, TargetState
+from beam_spark_runner.recovery.epoch_writes import (
+    KINDS,
+    EpochWrite,
+    UnknownEpochWriteError,
+    outcome_of,
+)
+from beam_spark_runner.spark.driver.table_schemas import struct_type
+from beam_spark_runner.spark.driver.table_states import WriteTarget
+from beam_spark_runner.spark.driver.table_writes import OpenWrite
+from beam_spark_runner.spark.worker.task_functions import table_files_function
+from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
+
+_OF_DELTA = ("txnappid", "txnversion")
+_ROWS_OF_TASK = 50_000
+"""Each task writes a file of the table: an epoch with few rows writes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTable:
+    """See ``TableToAppend``.
+
+    Attributes:
+        opened: the write, which has passed its checks.
+        kind: one of ``KINDS``.
+    """
+
+    opened: OpenWrite
+    kind: str
+
+    @property
+    def _target(self) -> WriteTarget:
+        return WriteTarget(self.opened.write, self.opened.session)
+
+    def state(self) -> TargetState:
+        """See ``TableToAppend``. Delta is not asked: it knows by itself which epochs it has."""
+        if self.kind == DELTA:
+            return TargetState(exists=None, kind=DELTA)
+        return self._target.state()
+
+    def is_written(self, write: EpochWrite) -> bool:
+        """See ``TableToAppend``."""
+        if write.kind == self.kind == DELTA:
+            return False
+        result = outcome_of(write, self._target.look_for(write.begun()))
+        if result == Outcome.UNKNOWN:
+            raise UnknownEpochWriteError(
+                write.step, str(self.opened.write), write.rows, write.epoch, write.mark
+            )
+        return result == Outcome.IS_WRITTEN
+
+    def append(self, write: EpochWrite, places: ShardLocations) -> None:
+        """See ``TableToAppend``."""
+        marks = self._target.marks_of_epoch(write)
+        self.opened.save(self._rows(write, places), "append", marks)
+
+    def reason_for(self, error: BaseException) -> str:
+        """See ``TableToAppend``."""
+        return self.opened.reason_for(error)
+
+    def _rows(self, write: EpochWrite, places: ShardLocations) -> DataFrame:
+        schema = self.opened.schema
+        columns = columns_of(schema)
+        arrow_schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+        reading = table_files_function(TableFiles(places, arrow_schema))
+        names = ", ".join(f"'{name}'" for name in write.files)
+        count = len(write.files)
+        tasks = max(1, min(count, write.rows // _ROWS_OF_TASK))
+        frame: DataFrame = self.opened.session.spark.range(0, count, 1, tasks)
+        frame = frame.selectExpr(f"element_at(array({names}), cast(id + 1 as int)) as name")
+        return frame.mapInArrow(reading, struct_type(schema))
+
+
+def epoch_table(opened: OpenWrite) -> EpochTable:
+    """Return the table that a step of a streaming pipeline writes.
+
+    Raises:
+        TableError: it cannot be written by epoch.
+    """
+    write, step = opened.write, opened.step
+    if write.mode != "append":
+        raise TableError(
+            f"the mode is {write.mode}, but a streaming pipeline adds rows in each epoch: use "
+            "mode='append'",
+            step,
+        )
+    kind = WriteTarget(write, opened.session).state().kind
+    if kind not in KINDS:
+        raise TableError(
+            f"{write} would be {_named(kind)}, whose commits cannot say which epoch of a streaming "
+            "pipeline they have: use a table of Delta or Iceberg (format='delta' or 'iceberg' "
+            "makes one), or write files with the sinks of beam.io",
+            step,
+        )
+    if kind == DELTA and not {key.lower() for key in write.options}.isdisjoint(_OF_DELTA):
+        raise TableError(
+            "the options txnAppId and txnVersion are the runner's in a streaming pipeline", step
+        )
+    return EpochTable(opened, kind)
+
+
+def _named(kind: str) -> str:
+    return f"of the format {kind}" if kind else "of an unknown format"
