@@ -43,22 +43,22 @@ def test_all_at_once(spark_session: Any) -> None:
             p | f"table {name}" >> ReadFromSpark(table="t", schema="id INT")
 
     text = refusal(spark_session, build)
-    for pattern in ("table one.*: a Spark table in", "table other.*: a Spark table in"):
+    for pattern in ("table one.*: a read of a Spark", "table other.*: a read of a Spark"):
         assert re.search(rf"^  - {pattern}", text, re.MULTILINE), text
     assert text.startswith("the pipeline cannot run (2 problem(s))"), text
 
 
-def test_tables_in_a_streaming_pipeline(spark_session: Any, tmp_path: Path) -> None:
+def test_what_a_streaming_pipeline_cannot_do_with_tables(spark_session: Any) -> None:
     def build(p: beam.Pipeline) -> dict[str, Any]:
         rows = p | "In" >> ReadFromSpark(query="SELECT 1 AS id", schema="id INT")
-        return {"written": rows | "Out" >> WriteToSpark(path=str(tmp_path / "out"))}
+        written = rows | "Out" >> WriteToSpark(path="/out", format="delta", mode="append")
+        return {"written": written | "Use" >> beam.Map(str)}
 
     with pytest.raises(PipelineRefusedError) as raised:
         harvest(spark_session, build, "--streaming")
-    for step in ("In", "Out"):
-        assert f"{step}: a Spark table in a streaming pipeline is not supported" in str(
-            raised.value
-        )
+    text = str(raised.value)
+    assert "In: a read of a Spark table in a streaming pipeline is not supported" in text
+    assert "Use: a step that reads the result of WriteToSpark in a streaming pipeline" in text
 
 
 @pytest.mark.parametrize(

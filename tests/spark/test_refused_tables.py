@@ -51,6 +51,33 @@ def test_rows_that_do_not_fit_are_dead_letters(spark_session: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ({"path": "out", "mode": "append"}, "parquet in .*/out is none of Delta or Iceberg"),
+        (
+            {"table": "missing", "mode": "append"},
+            "the table missing is none of Delta",
+        ),
+        ({"path": "out"}, "the mode is error, but a streaming pipeline adds rows in each epoch"),
+    ],
+)
+def test_tables_that_a_stream_cannot_write(
+    spark_session: Any, tmp_path: Path, target: dict[str, Any], problem: str
+) -> None:
+    if "path" in target:
+        target = {**target, "path": str(tmp_path / target["path"])}
+
+    def build(p: beam.Pipeline) -> dict[str, Any]:
+        rows = p | beam.Create([{"id": 1}])
+        _ = rows | WriteToSpark(schema="id BIGINT", **target)
+        return {}
+
+    with pytest.raises(PipelineRefusedError, match=problem):
+        harvest(spark_session, build, "--streaming")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("read", "problem"),
     [
         pytest.param({"table": "no_such_table"}, "no_such_table", id="table"),

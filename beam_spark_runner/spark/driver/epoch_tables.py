@@ -9,7 +9,7 @@ from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.core.table_types import columns_of
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.task.table_files import TableFiles
-from beam_spark_runner.recovery.begun_writes import DELTA, Outcome, TargetState
+from beam_spark_runner.recovery.begun_writes import DELTA, ICEBERG, Outcome, TargetState
 from beam_spark_runner.recovery.epoch_writes import (
     KINDS,
     EpochWrite,
@@ -98,17 +98,20 @@ def epoch_table(opened: OpenWrite) -> EpochTable:
     kind = WriteTarget(write, opened.session).state().kind
     if kind not in KINDS:
         raise TableError(
-            f"{write} would be {_named(kind)}, whose commits cannot say which epoch of a streaming "
-            "pipeline they have: use a table of Delta or Iceberg (format='delta' or 'iceberg' "
-            "makes one), or write files with the sinks of beam.io",
+            f"{write} is none of Delta or Iceberg, and only their commits can say which epoch of a "
+            "streaming pipeline they have: use such a table (format='delta' or 'iceberg' makes "
+            "one), or write files with the sinks of beam.io",
             step,
         )
     if kind == DELTA and not {key.lower() for key in write.options}.isdisjoint(_OF_DELTA):
         raise TableError(
             "the options txnAppId and txnVersion are the runner's in a streaming pipeline", step
         )
+    if kind == ICEBERG and opened.session.is_connect:
+        # A server may still run the write of a client that has died, after the next one has asked.
+        raise TableError(
+            "a streaming pipeline writes tables of Iceberg only in its own Spark, and not through "
+            "Spark Connect: use a table of Delta there",
+            step,
+        )
     return EpochTable(opened, kind)
-
-
-def _named(kind: str) -> str:
-    return f"of the format {kind}" if kind else "of an unknown format"
