@@ -36,6 +36,7 @@ from beam_spark_runner.job.prepare.packages import asks_for_packages, collect_pa
 from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.job.run.interrupts import FirstInterrupt
 from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.job.run.lineage import report_lineage
 from beam_spark_runner.job.run.program_recovery import ProgramRecovery
 from beam_spark_runner.job.run.result import SparkPipelineResult
 from beam_spark_runner.job.run.session_opening import open_and_show
@@ -252,6 +253,8 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
             loopback.keep_lines(job.messages)
         try:
             job.start()
+            if config.lineage_url is not None:
+                report_lineage(job, config.job_name or script_name(), config.lineage_url)
             result = SparkPipelineResult(
                 job,
                 interrupt,

@@ -97,6 +97,7 @@ MAY_IMPORT = {
     "starlette": {"job"},
     "uvicorn": {"job"},
     "jinja2": {"job"},
+    "openlineage": {"job"},
     "google": {"_generated", "portable", "backchannel", "harness", "job"},
     "numpy": {"core", "driving", "engine", "harness", "in_process", "spark", "transforms"},
     "memray": {"engine"},

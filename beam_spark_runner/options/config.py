@@ -32,6 +32,7 @@ from beam_spark_runner.options.environment import (
     environment_overrides,
     sdk_worker_parallelism,
 )
+from beam_spark_runner.options.lineage_options import lineage_url
 from beam_spark_runner.options.metrics_address import MetricsAddress, metrics_of_program
 from beam_spark_runner.options.page_address import PageAddress, page_of_program
 from beam_spark_runner.options.partition_options import PartitionLimits, partition_options
@@ -156,6 +157,7 @@ class RunnerConfig:
     backchannel: BackchannelKind = "auto"
     metrics: MetricsAddress | None = None  # address at which metrics are served. None: not served
     page: PageAddress | None = None  # address of the page for jobs. None: not served
+    lineage_url: str | None = None  # of a server of OpenLineage. None: nothing is reported
     spark_metrics: bool = False  # of a streaming pipeline: also in Spark's metrics system
 
     @property
@@ -281,6 +283,7 @@ class RunnerConfig:
             metrics=metrics_of_program(values, job_endpoint),
             page=page_of_program(values, job_endpoint),
             sample_redaction=sample_redaction(values, options),
+            lineage_url=lineage_url(values, job_endpoint),
             spark_metrics=bool(getattr(values, "spark_metrics", False)),
         )
 

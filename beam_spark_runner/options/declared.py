@@ -336,6 +336,11 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "default": False,
         "help": "With --job_page_port: jobs cannot be cancelled, drained or saved from the page.",
     },
+    "lineage_url": {
+        "metavar": "URL",
+        "help": "A server of OpenLineage, to which the program reports what its pipelines read and "
+        "write. Default: nothing is reported.",
+    },
     "sample_redaction": {
         "metavar": "MODULE:FUNCTION",
         "help": "With --experiments=enable_data_sampling: a function that workers can import. The "

@@ -24,6 +24,7 @@ from beam_spark_runner.transforms.kafka.positions import (
     Position,
 )
 from beam_spark_runner.transforms.kafka.timestamps import TimestampPolicy
+from beam_spark_runner.transforms.kafka.topic_lineage import note_read
 from beam_spark_runner.transforms.kafka.topics import Topics, refuse_missing, warn_of_missing
 
 _FIRST_TIMEOUT_S = 30.0
@@ -73,6 +74,7 @@ class ReadSpec:
         """
         offsets = OffsetLookup(asks, _FIRST_TIMEOUT_S, self.transform)
         ends = offsets.ends(partitions)
+        note_read(self.config, {topic for topic, _ in ends})
         starts = offsets.at(start, ends)
         if self.stop is None:
             return [

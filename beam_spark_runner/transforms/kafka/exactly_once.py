@@ -23,6 +23,7 @@ from beam_spark_runner.transforms.kafka.errors import KafkaAccessError
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, shard_of
 from beam_spark_runner.transforms.kafka.sharing import release, shared
 from beam_spark_runner.transforms.kafka.topic_limits import TopicLimits
+from beam_spark_runner.transforms.kafka.topic_lineage import note_written
 from beam_spark_runner.transforms.kafka.transactions import (
     Batch,
     ShardTakenError,
@@ -287,6 +288,7 @@ class WriteBatches(beam.DoFn):  # type: ignore[misc]
         self._batches: dict[int, list[Batch]] = {}
         self._new_groups: set[int] = set()
         self._size = 0
+        note_written(self._sink.config, self._sink.topic)
 
     def process(
         self,

@@ -31,6 +31,7 @@ from beam_spark_runner.transforms.kafka.exactly_once import (
 )
 from beam_spark_runner.transforms.kafka.outgoing import Conversion, Outgoing, size_of
 from beam_spark_runner.transforms.kafka.record_producer import RecordProducer
+from beam_spark_runner.transforms.kafka.topic_lineage import note_written
 
 _MAX_REFUSED_BYTES = 16 << 20  # that wait to be sent again
 _NOT_HERE = {
@@ -173,6 +174,7 @@ class Send(beam.DoFn):  # type: ignore[misc]
         """Replace the producer if it has undelivered records of a bundle that has failed."""
         if not self._delivery.is_clean:
             self.setup()
+        note_written(self._config, self._conversion.topic)
 
     def process(self, element: Any) -> Any:
         """Queue the record of an element."""

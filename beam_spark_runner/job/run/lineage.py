@@ -1,0 +1,144 @@
+"""Reports to a server of OpenLineage what a pipeline reads and writes, and how it ends.
+
+A thread of the job does so. A server that does not answer delays the end of the program by some
+seconds, and nothing else.
+"""
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from apache_beam.metrics.metric import Lineage, MetricResults, MetricsFilter
+from apache_beam.runners.runner import PipelineState
+
+from beam_spark_runner.core.rendering import message_of
+from beam_spark_runner.core.version import VERSION
+from beam_spark_runner.job.run.job import Job
+from beam_spark_runner.observing.datasets import Dataset, Datasets, reported, tables_in
+from beam_spark_runner.portable.monitoring import to_metric_results
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+
+_LOGGER = logging.getLogger(__name__)
+_PRODUCER = f"https://pypi.org/project/beam-spark-runner/{VERSION}"
+_TIMEOUT_S = 5.0
+_RETRY = {"total": 1, "backoff_factor": 0.3, "status_forcelist": [502, 503, 504]}
+_AGAIN_S = 60.0  # a stream finds more data sets while it runs
+_ENDS = {PipelineState.FAILED: "FAIL", PipelineState.CANCELLED: "ABORT"}
+
+
+def report_lineage(job: Job, name: str, url: str) -> threading.Thread:
+    """Report the run of a job that has started, until it ends.
+
+    Args:
+        job: The job.
+        name: Of the pipeline.
+        url: Of the server.
+
+    Returns:
+        The thread. It is no daemon: the program waits for it when it ends.
+    """
+    thread = threading.Thread(target=_Run(job, name, url).report, name=f"beam-lineage-{job.job_id}")
+    thread.start()
+    return thread
+
+
+class _Run:
+    """One run of a job, as OpenLineage sees it."""
+
+    def __init__(self, job: Job, name: str, url: str) -> None:
+        self._job, self._name, self._url = job, name, url
+        self._id = str(uuid.uuid4())
+        self._has_failed = False
+        self._client: OpenLineageClient | None = None
+
+    def report(self) -> None:
+        """Send the events of the run; of a job that a later start continues, no end."""
+        known = self._datasets()
+        self._send("START", known)
+        while not self._job.wait(_AGAIN_S):
+            if (found := self._datasets()) != known:
+                known = found
+                self._send("RUNNING", known)
+        if self._job.is_over:
+            self._send(_ENDS.get(self._job.state, "COMPLETE"), self._datasets())
+
+    def _datasets(self) -> Datasets:
+        job = self._job
+        results = to_metric_results(job.tally.committed, job.attempted(), step_names=job.step_names)
+        return tables_in(job.plan.graph) | Datasets(
+            reported(_names(results, Lineage.SOURCE)), reported(_names(results, Lineage.SINK))
+        )
+
+    def _send(self, kind: str, datasets: Datasets) -> None:
+        """Send an event; the first one that does not arrive is a warning."""
+        try:
+            self._open().emit(self._event(kind, datasets))
+        except Exception as error:  # of any transport
+            if not self._has_failed:
+                _LOGGER.warning(
+                    "the lineage of the pipeline is incomplete: %s did not take the event %s: %s",
+                    urlsplit(self._url).netloc.rpartition("@")[2],
+                    kind,
+                    message_of(error),
+                )
+            self._has_failed = True
+
+    def _open(self) -> "OpenLineageClient":
+        if self._client is None:
+            from openlineage.client import OpenLineageClient  # an extra
+            from openlineage.client.transport.http import (
+                ApiKeyTokenProvider,
+                HttpConfig,
+                HttpTransport,
+            )
+
+            config = HttpConfig(url=self._url, timeout=_TIMEOUT_S, retry=_RETRY)
+            if key := os.environ.get("OPENLINEAGE_API_KEY"):
+                config.auth = ApiKeyTokenProvider({"apiKey": key})
+            self._client = OpenLineageClient(transport=HttpTransport(config))
+        return self._client
+
+    def _event(self, kind: str, datasets: Datasets) -> Any:
+        from openlineage.client import event_v2
+        from openlineage.client.facet_v2 import error_message_run, job_type_job
+
+        facets: dict[str, Any] = {}
+        if self._job.error is not None and kind == "FAIL":
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+                message=message_of(self._job.error), programmingLanguage="python"
+            )
+        how = job_type_job.JobTypeJobFacet(
+            processingType="STREAMING" if self._job.plan.is_streaming else "BATCH",
+            integration="BEAM",
+            jobType="PIPELINE",
+        )
+        namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "default")
+        return event_v2.RunEvent(
+            eventType=event_v2.RunState[kind],
+            eventTime=datetime.now(timezone.utc).isoformat(),
+            producer=_PRODUCER,
+            run=event_v2.Run(runId=self._id, facets=facets),
+            job=event_v2.Job(namespace=namespace, name=self._name, facets={"jobType": how}),
+            inputs=[event_v2.InputDataset(*each) for each in _sorted(datasets.inputs)],
+            outputs=[event_v2.OutputDataset(*each) for each in _sorted(datasets.outputs)],
+        )
+
+
+def _names(results: Any, label: str) -> Iterator[Sequence[str]]:
+    """Yield the parts of the names that sources or sinks have reported in metrics."""
+    filter_ = MetricsFilter().with_namespace(Lineage.LINEAGE_NAMESPACE).with_name(label)
+    for metric in results.query(filter_)[MetricResults.BOUNDED_TRIES]:
+        for trie in filter(None, (metric.committed, metric.attempted)):
+            for *parts, is_cut in trie.flattened():
+                yield (*parts, "*") if is_cut else parts
+
+
+def _sorted(datasets: frozenset[Dataset]) -> list[Dataset]:
+    return sorted(datasets)
