@@ -95,8 +95,9 @@ class Stage:
     is_keyed: bool = False  # its first transform has state or timers; no other one can
     is_stable: bool = False  # its first transform requires stable input; no other one can
     takes_partition: bool = False  # it runs in every task of its level, even without elements
-    # If the plan streams: the step that writes the table whose rows this stage stores.
-    table_write: TransformId | None = None
+    # If the plan streams: the step that writes the table whose rows this stage stores. It follows
+    # from the destination; stored batch jobs have digests of plans without it.
+    table_write: TransformId | None = field(default=None, compare=False)
     # If the plan streams; derived from the rest of the plan by ``plan.storing``.
     stores: frozenset[Stored] = field(default=frozenset(), compare=False)
 
