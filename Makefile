@@ -143,7 +143,7 @@ package-test: ## Build the distributions; install them in bare environments, wit
 	$(PYTEST) $(PACKAGE)
 
 # What a user has who installs everything that needs no compiler.
-EXTRAS = connect,kafka,page,redis,s3
+EXTRAS = connect,kafka,lineage,page,redis,s3
 VENV_EXTRAS = .venv-extras
 $(VENV_EXTRAS)/.ready: setup.cfg build_support/backend.py
 	$(PYTHON) -m venv --clear $(@D)
@@ -320,7 +320,7 @@ $(READY_TABLES): setup.cfg pyproject.toml build_support/backend.py beam_spark_ru
 
 integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tables and partitions on clusters, also on Spark 3.5; Delta and Iceberg on Spark 4.1
 	$(PYTEST) $(TABLES)
-	$(VENV_TABLES)/bin/python -m pytest $(LAKES) integration/test_lakes_recovered.py
+	$(VENV_TABLES)/bin/python -m pytest $(LAKES) integration/test_lakes_recovered.py integration/test_streams_into_tables.py
 	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
 	$(VENV_35)/bin/python -m pytest -m connect integration/test_state_stores_on_sessions.py
 	$(VENV_35)/bin/python -m pytest $(addprefix tests/spark/test_,spark_tables.py refused_tables.py partitioned_tables.py shared_targets.py table_catalogs.py types_in_tables.py overwritten_sources.py) \
