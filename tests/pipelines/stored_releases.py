@@ -3,10 +3,13 @@
 ``python -m tests.pipelines.stored_releases`` writes the archives of this version, with the version
 of Beam in its environment; ``make release-files`` does so with each version of Beam that is
 supported. Later versions continue them, or refuse with the version and a remedy.
+
+An archive is never written again: what is stored today may have another layout than what it has.
 """
 
 import contextlib
 import os
+import sys
 import tarfile
 import tempfile
 import threading
@@ -46,6 +49,11 @@ def this_release() -> str:
 def archives(kind: str) -> list[Path]:
     """Return the archives of one of ``KINDS``, of all releases."""
     return sorted(FOLDER.glob(f"*-{kind}.tar.xz"))
+
+
+def path_of(kind: str) -> Path:
+    """Return the path of this version's archive of one of ``KINDS``."""
+    return FOLDER / f"{this_release()}-{kind}.tar.xz"
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -111,15 +119,21 @@ def store(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def main() -> None:
-    """Write the archives of this version."""
+    """Write the archives of this version, unless there are some: then end with an error."""
+    if there := [path.name for path in map(path_of, KINDS) if path.exists()]:
+        sys.exit(
+            f"{FOLDER} has {', '.join(there)} already, with the layouts that version {VERSION} had "
+            "when they were written, and later versions are to read them: set the next version in "
+            "beam_spark_runner/core/version.py first"
+        )
     FOLDER.mkdir(exist_ok=True)
     opening = mock.patch.object(
         session_opening, "open_session", side_effect=lambda *_: InProcessSession()
     )
     with tempfile.TemporaryDirectory() as scratch, opening:
         for kind, folder in store(Path(scratch)):
-            path = FOLDER / f"{this_release()}-{kind}.tar.xz"
-            with tarfile.open(path, "w:xz") as archive:
+            path = path_of(kind)
+            with tarfile.open(path, "x:xz") as archive:
                 for each in sorted(folder.iterdir()):
                     archive.add(each, arcname=each.name, filter=_without_owner)
             print(path)

@@ -11,7 +11,7 @@ from beam_spark_runner.job.files.stored_submission import versions_of
 from beam_spark_runner.recovery.batch_start import SUBMISSION
 from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError
 from tests.harvest import Harvest
-from tests.pipelines import stored_batch, stored_kinds
+from tests.pipelines import stored_batch, stored_kinds, stored_releases
 from tests.pipelines.recoverable import Job
 from tests.pipelines.served_jobs import counters, serving, state_of
 from tests.pipelines.stored_releases import (
@@ -102,6 +102,19 @@ def test_a_job_of_a_server_of_the_same_versions_continues(
 def test_there_are_archives_of_this_version(kind: str) -> None:
     names = [each.name for each in archives(kind)]
     assert any(name.startswith(this_release()) for name in names)
+
+
+def test_archives_are_never_written_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not even if only one of them is there: the others would have a later layout."""
+    monkeypatch.setattr(stored_releases, "FOLDER", tmp_path)
+    there = stored_releases.path_of(BATCH)
+    there.write_bytes(b"an earlier layout")
+    with pytest.raises(SystemExit, match=f"has {there.name} already.* set the next version"):
+        stored_releases.main()
+    assert [each.name for each in tmp_path.iterdir()] == [there.name]
+    assert there.read_bytes() == b"an earlier layout"
 
 
 def test_elements_from_before_the_stop_are_in_the_results(expected: Harvest) -> None:
