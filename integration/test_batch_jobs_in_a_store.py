@@ -15,7 +15,7 @@ from integration.test_batch_jobs_killed import Runs
 pytestmark = pytest.mark.timeout(1500)
 
 MOMENTS = {
-    "the pipeline is stored": (1, r"create /submission", True),
+    "the pipeline is stored": (1, r"create /\w+\.decision", True),
     "the fence is claimed": (1, r"create /\d+\.fence", True),
     "rows are being stored": (2, r"put\w* /work-\d+/\S+\.rows", False),
     "a task has finished": (3, r"create /work-\d+/\S+\.done", True),

@@ -37,7 +37,7 @@ from beam_spark_runner.recovery.manifest import (
 )
 
 SUBMISSION = "submission"
-"""The file with what a job runs, created before anything runs."""
+"""The file with what a job of an earlier version runs; see ``job_submissions``."""
 ENDED = "ended"
 FILES = "files"
 """The subfolder of the files that the pipeline needs."""

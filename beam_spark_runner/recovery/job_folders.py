@@ -1,13 +1,11 @@
 """The folder in which bounded jobs of programs run, one after another.
 
-It has the ``submission`` of the present job, which names the job, and a subfolder for each job: its
-manifests, fences, end and output. No other job has that name. So a driver that sleeps while its job
-ends and the next one begins changes nothing in the folder of the next one. Only the submission has
-one name for all jobs: a driver that sleeps between a look at it and its removal removes that of the
-next job, of which a later start then says that its submission is missing.
+It has the submission of the present job, see ``job_submissions``, and a subfolder for each job: its
+manifests, fences, end and output. No other job has their names. So a driver that sleeps while its
+job ends and the next one begins changes nothing of the next one.
 
-A subfolder exists only after a submission has named its job, and is removed only when the job is
-over. Jobs of earlier versions have no subfolder: their name is empty.
+A subfolder exists only after its job has begun, and is removed only when the job is over. Jobs of
+earlier versions have no subfolder: their name is empty.
 """
 
 import json
@@ -20,18 +18,20 @@ from beam_spark_runner.recovery.batch_start import (
     ENDED,
     FILES,
     PROBE,
-    SUBMISSION,
     WorkFolders,
     idle_in,
     stopped_in,
 )
 from beam_spark_runner.recovery.commit import DeletingStorage, numbers_in
-from beam_spark_runner.recovery.formats import SUBMISSIONS
-from beam_spark_runner.recovery.manifest import (
-    IncompatibleCheckpointError,
-    checked_fields,
-    fence_in,
+from beam_spark_runner.recovery.job_submissions import (
+    begun_job,
+    is_submitted,
+    left_decisions,
+    remove_submission,
+    submission_name,
+    withdraw_others,
 )
+from beam_spark_runner.recovery.manifest import IncompatibleCheckpointError, fence_in
 
 EXCLUSION_PROBE = "creates.probe"
 """The file by which starts see whether an object store creates a file only once."""
@@ -67,17 +67,6 @@ def folder_name(job: str) -> str:
     return f"job-{job}"
 
 
-def job_in(content: bytes) -> str:
-    """Return the name of the job that a submission names.
-
-    Raises:
-        CorruptManifestError: The submission is damaged.
-        IncompatibleCheckpointError: Another version of this package has written it in another
-            format.
-    """
-    return str(checked_fields(content, SUBMISSION, SUBMISSIONS)["job"])
-
-
 class EndedJob(NamedTuple):
     """A job that has ended, and still has files.
 
@@ -97,11 +86,10 @@ def ended_job(root: JobFolders) -> EndedJob | None:
         IncompatibleCheckpointError: A job has begun, but its submission is missing.
         CorruptManifestError: The submission is damaged.
     """
-    names = root.storage.names()
-    if SUBMISSION in names:
-        job = job_in(root.storage.read(SUBMISSION))
-        return _ended(root, job) if _has_ended(root, job) else None
-    if ENDED in names:
+    begun = begun_job(root.storage)
+    if begun is not None:
+        return _ended(root, begun.job) if _has_ended(root, begun.job) else None
+    if ENDED in root.storage.names():
         return _ended(root, "")
     for job in _jobs(root):
         if _has_ended(root, job):
@@ -126,7 +114,7 @@ def is_over(root: JobFolders, job: str) -> bool:
     # there afterwards, it has not been there before.
     if _has_ended(root, job):
         return True
-    return not _is_submitted(root, job)
+    return not is_submitted(root.storage, job)
 
 
 def remove_if_empty(root: JobFolders, job: str) -> None:
@@ -143,11 +131,12 @@ def remove_ended(root: JobFolders, job: str) -> None:
         own.remove(work_folder(run))
     own.remove(FILES)
     own.remove(PROBE)
-    names = [name for name in own.storage.names() if name not in (ENDED, SUBMISSION)]
+    names = [name for name in own.storage.names() if _is_of_job(name) and name != ENDED]
     own.storage.delete(sorted(names, key=lambda name: (fence_in(name) is not None, name)))
-    # Another start may have removed the submission, and that of the next job may be there.
-    if _is_submitted(root, job):
-        root.storage.delete([EXCLUSION_PROBE, SUBMISSION])
+    withdraw_others(root.storage, job)  # whoever submits now does so again
+    if is_submitted(root.storage, job):
+        root.storage.delete([EXCLUSION_PROBE])
+    remove_submission(root.storage, job)
     own.storage.delete([ENDED])
     if job:
         root.remove(folder_name(job))
@@ -166,7 +155,8 @@ class Leftovers:
     def __init__(self, root: JobFolders) -> None:
         self._root = root
         self._jobs = _jobs(root)
-        self._names = list(filter(_is_of_job, root.storage.names()))
+        names = root.storage.names()
+        self._names = [*filter(_is_of_job, names), *left_decisions(names)]
 
     def remove(self) -> None:
         """Remove it, after another job was submitted than those that have left it."""
@@ -195,12 +185,8 @@ def _has_ended(root: JobFolders, job: str) -> bool:
     return ENDED in root.of_job(job).storage.names()
 
 
-def _is_submitted(root: JobFolders, job: str) -> bool:
-    return SUBMISSION in root.storage.names() and job_in(root.storage.read(SUBMISSION)) == job
-
-
 def _check_not_begun(root: JobFolders, job: str) -> None:
     """Check that a job without a submission has no fences: they are removed before it."""
     has_fences = any(map(fence_in, root.of_job(job).storage.names()))
-    if has_fences and SUBMISSION not in root.storage.names():  # else it has just begun
-        raise IncompatibleCheckpointError((f"{SUBMISSION} is missing",), _LOST)
+    if has_fences and not is_submitted(root.storage, job):  # else it has just begun
+        raise IncompatibleCheckpointError((f"{submission_name(job)} is missing",), _LOST)

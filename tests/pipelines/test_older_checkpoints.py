@@ -104,9 +104,7 @@ def test_there_are_archives_of_this_version(kind: str) -> None:
     assert any(name.startswith(this_release()) for name in names)
 
 
-def test_archives_are_never_written_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_archives_are_never_written_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not even if only one of them is there: the others would have a later layout."""
     monkeypatch.setattr(stored_releases, "FOLDER", tmp_path)
     there = stored_releases.path_of(BATCH)

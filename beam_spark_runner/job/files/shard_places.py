@@ -14,11 +14,11 @@ from beam_spark_runner.job.prepare.continued_streams import has_servers_checkpoi
 from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.options.config import RunnerConfig
 from beam_spark_runner.options.partition_options import key_groups_of_stream
-from beam_spark_runner.recovery.batch_start import SUBMISSION
 from beam_spark_runner.recovery.checkpoint_subfolder import chosen_subfolder, subfolder_in
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.copies import Namespaces
 from beam_spark_runner.recovery.driver_start import Checkpoints
+from beam_spark_runner.recovery.job_submissions import has_submissions
 from beam_spark_runner.recovery.manifest import epochs_of
 from beam_spark_runner.recovery.savepoint_copy import (
     CopyingStorage,
@@ -103,7 +103,7 @@ def in_subfolder(places: ShardLocations, config: RunnerConfig) -> ShardLocations
     if config.checkpoint_dir is None or has_servers_checkpoint(config):
         return places
     root = storage_at(places.deltas, "checkpoint_dir", places.store)
-    if SUBMISSION in root.names():
+    if has_submissions(root.names()):
         raise OptionsError(
             "checkpoint_dir", "has a batch job that can be continued; name another folder"
         )

@@ -31,7 +31,7 @@ from beam_spark_runner.options import RunnerConfig
 from beam_spark_runner.options.users_own import users_own_options
 from beam_spark_runner.plan.model import Plan
 from beam_spark_runner.recovery.batch_manifest import commit_in
-from beam_spark_runner.recovery.batch_start import FILES, SUBMISSION, BatchStart
+from beam_spark_runner.recovery.batch_start import FILES, BatchStart
 from beam_spark_runner.recovery.checkpoint_subfolder import SUBFOLDER
 from beam_spark_runner.recovery.job_folders import (
     Leftovers,
@@ -40,6 +40,7 @@ from beam_spark_runner.recovery.job_folders import (
     remove_ended,
     remove_if_empty,
 )
+from beam_spark_runner.recovery.job_submissions import begun_job, submit
 from beam_spark_runner.recovery.manifest import FencedError, is_manifest
 from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.spark.session.handle import SessionHandle
@@ -60,6 +61,7 @@ class ProgramRecovery(JobRecovery):
         folder = job_folder_of(config)
         assert folder is not None
         self._root, self._job = folder, ""  # ``submit`` finds or names the job
+        self._own_jobs: set[str] = set()  # all that it has submitted, of which one begins at most
         self._restart = config.restart
         super().__init__(
             folder,
@@ -102,7 +104,7 @@ class ProgramRecovery(JobRecovery):
             return None
         pipeline, files = _with_names_of_files(pipeline)
         own = Submission(
-            job=uuid.uuid4().hex,
+            job="",
             pipeline=pipeline,
             options=users_own_options(options),
             main_classes=prepared.main_classes,
@@ -115,7 +117,7 @@ class ProgramRecovery(JobRecovery):
         self._folder = self._root.of_job(stored.job)
         self._storage = self._folder.storage
         self._outlast(lambda: self._store_files(files))
-        if stored.job == own.job:
+        if stored.job in self._own_jobs:
             self._outlast(leftovers.remove)
             return None
         self.began_s = stored.began_s
@@ -138,16 +140,19 @@ class ProgramRecovery(JobRecovery):
             )
 
     def _submitted(self, own: Submission) -> Submission:
-        """Submit the job, unless one was; return what was submitted."""
+        """Submit the job, unless one has begun; return that which has begun."""
         storage = self._root.storage
-        is_new = SUBMISSION not in storage.names()
-        if is_new and self._restart == "resume":
-            raise OptionsError("restart", "no job has begun in --checkpoint_dir")
-        if is_new and storage.create(SUBMISSION, stored_submission.encode(own)):
-            return own
-        stored = stored_submission.decode(storage.read(SUBMISSION), SUBMISSION)
-        if stored.job == own.job:  # the first answer of the storage was lost
-            return own
+        begun = begun_job(storage)
+        while begun is None:
+            if self._restart == "resume":
+                raise OptionsError("restart", "no job has begun in --checkpoint_dir")
+            # Also if this is called again, after an error: the first one may be withdrawn.
+            job = uuid.uuid4().hex
+            self._own_jobs.add(job)
+            begun = submit(storage, job, stored_submission.encode(replace(own, job=job)))
+        if begun.job in self._own_jobs:
+            return replace(own, job=begun.job)
+        stored = stored_submission.decode(storage.read(begun.submission), begun.submission)
         if self._restart == "fresh":
             raise OptionsError(
                 "restart",

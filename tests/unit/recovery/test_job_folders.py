@@ -16,16 +16,23 @@ from beam_spark_runner.recovery.job_folders import (
     ended_job,
     folder_name,
     is_over,
-    job_in,
     remove_ended,
     remove_if_empty,
 )
+from beam_spark_runner.recovery.job_submissions import (
+    BegunJob,
+    begun_job,
+    decision_name,
+    submission_name,
+)
+from beam_spark_runner.recovery.job_submissions import submit as submit_job
 from beam_spark_runner.recovery.manifest import (
     CorruptManifestError,
     IncompatibleCheckpointError,
     with_digest,
 )
 from tests.unit.recovery.files import Files
+from tests.unit.simulation.steps import Steps, pause
 
 FIRST, SECOND = "1" * 32, "2" * 32
 
@@ -58,8 +65,12 @@ def root() -> Folder:
 
 
 def submit(root: Folder, job: str) -> BatchStart:
-    """Submit a job, and start it."""
-    assert root.storage.create(SUBMISSION, with_digest({"job": job}, SUBMISSIONS))
+    """Submit a job, and start it. One without a name is of an earlier version."""
+    content = with_digest({"job": job}, SUBMISSIONS)
+    if job:
+        assert submit_job(root.storage, job, content) == BegunJob(job, submission_name(job))
+    else:
+        assert root.storage.create(SUBMISSION, content)
     return start(root, job)
 
 
@@ -87,22 +98,23 @@ def test_the_end_is_the_last_file_to_be_removed(root: Folder, job: str) -> None:
         pass
 
     real = root.storage.delete
+    of_job = {submission_name(job), decision_name(job)} if job else {SUBMISSION}
 
     def delete(names: Iterable[str]) -> None:
-        if SUBMISSION in list(names):
+        if not of_job.isdisjoint(names := list(names)):
             raise Dies
         real(names)
 
     root.storage.delete = delete  # type: ignore[method-assign]
     with pytest.raises(Dies):
         remove_ended(root, job)
-    assert {*own.storage.names()} - {SUBMISSION, EXCLUSION_PROBE} == {ENDED}
+    assert {*own.storage.names()} - of_job == {ENDED}
     assert not own.work
     root.storage.delete = real  # type: ignore[method-assign]
     assert ended_job(root) == EndedJob(job, (b"m", b"n"))
-    root.storage.delete([SUBMISSION])
-    assert ended_job(root) == EndedJob(job, (b"m", b"n"))
-    root.storage.create(SUBMISSION, with_digest({"job": job}, SUBMISSIONS))
+    for name in sorted(of_job, reverse=True):  # the submission before its decision
+        root.storage.delete([name])
+        assert ended_job(root) == EndedJob(job, (b"m", b"n"))
     remove_ended(root, job)
     assert not root.storage.names()
     assert not root.below
@@ -126,9 +138,59 @@ def test_a_driver_that_wakes_up_late_changes_nothing_of_the_next_job(root: Folde
     left.create(ENDED, b"[]")
     remove_ended(root, FIRST)
     assert own.storage.files == before
-    assert job_in(root.storage.read(SUBMISSION)) == SECOND
+    assert begun_job(root.storage) == BegunJob(SECOND, submission_name(SECOND))
     assert ended_job(root) is None
     commit(driver)
+
+
+class PausingFiles(Files):
+    """Files of a driver that pauses before each change, while others go on."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__()
+        self.files = files.files
+
+    def create(self, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        pause()
+        return super().create(name, data, after)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            pause()
+            super().delete([name])
+
+
+def pausing(root: Folder) -> Folder:
+    """Return a folder as such a driver sees it."""
+    seen = Folder()
+    seen.storage, seen.below, seen.work = PausingFiles(root.storage), root.below, root.work
+    return seen
+
+
+@pytest.mark.parametrize("job", [FIRST, ""], ids=["in its subfolder", "of an earlier version"])
+def test_a_driver_that_pauses_while_it_removes_its_job_removes_nothing_of_the_next_one(
+    job: str,
+) -> None:
+    paused_after, has_ended = 0, False
+    while not has_ended:
+        root = Folder()
+        root.storage.create(EXCLUSION_PROBE, b"")
+        assert submit(root, job).end()
+        late = Steps(lambda: remove_ended(pausing(root), job))  # noqa: B023 (it ends in this turn)
+        for _ in range(paused_after):
+            late.go_on()
+        has_ended = late.has_ended
+        remove_ended(root, job)  # as the next start of the program
+        next_driver = submit(root, SECOND)
+        commit(next_driver)
+        while not late.has_ended:
+            late.go_on()
+        assert begun_job(root.storage) == BegunJob(SECOND, submission_name(SECOND))
+        assert not is_over(root, SECOND)
+        assert ended_job(root) is None
+        commit(next_driver)
+        paused_after += 1
+    assert paused_after > 4
 
 
 def test_a_start_that_claims_a_job_that_is_over_withdraws(root: Folder) -> None:
@@ -150,11 +212,11 @@ def test_a_start_that_claims_a_job_that_is_over_withdraws(root: Folder) -> None:
 
 def test_a_job_without_its_submission_is_refused(root: Folder) -> None:
     submit(root, FIRST)
-    submission = root.storage.read(SUBMISSION)
-    root.storage.delete([SUBMISSION])
+    submission = root.storage.read(submission_name(FIRST))
+    root.storage.delete([submission_name(FIRST)])
     with pytest.raises(IncompatibleCheckpointError, match="submission is missing"):
         ended_job(root)
-    root.storage.create(SUBMISSION, submission)
+    root.storage.create(submission_name(FIRST), submission)
     assert ended_job(root) is None
 
 
@@ -164,9 +226,9 @@ def test_a_job_that_begins_while_it_is_looked_for_is_not_refused(root: Folder) -
 
     def names() -> Any:
         found = real()
-        if not looks:
-            submit(root, FIRST)
         looks.append(found)
+        if len(looks) == 1:
+            submit(root, FIRST)
         return found
 
     root.storage.names = names  # type: ignore[method-assign]
@@ -180,10 +242,12 @@ def test_what_drivers_of_earlier_jobs_have_left_is_removed(root: Folder) -> None
         commit(start(root, "" if folder is root else FIRST))
         folder.work[work_folder(2)] = ["rows"]
     root.storage.create("of-others", b"")
+    root.storage.create(decision_name(FIRST), b"begins")
     leftovers = Leftovers(root)
     submit(root, SECOND)
     leftovers.remove()
-    assert sorted(root.storage.names()) == ["of-others", SUBMISSION]
+    own = decision_name(SECOND), submission_name(SECOND)
+    assert sorted(root.storage.names()) == sorted(["of-others", *own])
     assert [*root.folders()] == [folder_name(SECOND)]
 
 
@@ -194,7 +258,7 @@ def test_a_job_that_begins_after_the_leftovers_were_found_is_none_of_them(root: 
     commit(driver)
 
 
-def test_a_damaged_submission_is_an_error(root: Folder) -> None:
+def test_a_damaged_submission_of_an_earlier_version_is_an_error(root: Folder) -> None:
     root.storage.create(SUBMISSION, b"torn")
     with pytest.raises(CorruptManifestError, match=SUBMISSION):
         ended_job(root)

@@ -14,16 +14,11 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.core.errors import CheckpointStorageError, LostRowsError, SparkJobError
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.engine.program import BatchPart, LevelProgram
-from beam_spark_runner.recovery.batch_start import ENDED, SUBMISSION
+from beam_spark_runner.recovery.batch_start import ENDED
 from beam_spark_runner.recovery.finishes import Finish, encode_record
-from beam_spark_runner.recovery.job_folders import (
-    Leftovers,
-    job_in,
-)
-from beam_spark_runner.recovery.manifest import (
-    FencedError,
-    IncompatibleCheckpointError,
-)
+from beam_spark_runner.recovery.job_folders import Leftovers
+from beam_spark_runner.recovery.job_submissions import BEGINS, submission_name, withdraw_others
+from beam_spark_runner.recovery.manifest import FencedError
 from beam_spark_runner.scheduling.attempts import Report
 from tests.unit.simulation.batch.job_folder import DriverAnswers, SimulatedFolder, StoredFolders
 from tests.unit.simulation.batch.oracle import attempts_in, check
@@ -51,9 +46,7 @@ class RecoveredWorld(BatchWorld):
 
     Attributes:
         folders: What is stored.
-        begun: How many jobs were submitted.
         committed: The metrics of jobs that have ended, by name.
-        has_lost_submission: Whether a driver that slept has removed that of a later job.
         starts: The starts of the driver that have not ended, the latest last.
         count: How many starts there were.
         has_lost_rows: Whether ``lose_file`` has removed any.
@@ -73,12 +66,10 @@ class RecoveredWorld(BatchWorld):
         self._driver.kill()
         self.folders = StoredFolders()
         self.folders.root.on_created = self._created
-        self.folders.root.on_deleted = self._deleted
-        self.begun, self._jobs, self.has_subfolders = 0, jobs, has_subfolders
-        self._submitted = ""  # the job that was submitted last
+        self._begun_jobs: set[str] = set()
+        self._jobs, self.has_subfolders = jobs, has_subfolders
         self._folder_of: dict[int, str] = {}  # of its job, by attempt
         self.committed: dict[str, Sequence[bytes]] = {}
-        self.has_lost_submission = False
         self.starts = [Start(self)]
         self.count = 1
         self.has_lost_rows = False
@@ -107,10 +98,6 @@ class RecoveredWorld(BatchWorld):
             assert start.may_be_replaced(), "the only driver has given up"
         except (CheckpointStorageError, SparkJobError, LostRowsError):
             start.kill()  # the next one continues
-        except IncompatibleCheckpointError:
-            assert self.has_lost_submission, "a job is refused for no reason"
-            self.end = "refused"
-            return
         if start.steps.has_ended:
             self.starts.remove(start)
         if not self.starts:
@@ -126,7 +113,18 @@ class RecoveredWorld(BatchWorld):
 
     def _is_to_start(self) -> bool:
         parts = {name.rpartition("/")[2] for name in self.folders.root.content}
-        return not parts.isdisjoint((SUBMISSION, ENDED)) or self.begins_job()
+        return ENDED in parts or bool(self._unfinished()) or self.begins_job()
+
+    def _unfinished(self) -> list[str]:
+        """Return the jobs that have begun, and whose submission is not removed."""
+        return [
+            job for job in self._begun_jobs if submission_name(job) in self.folders.root.content
+        ]
+
+    @property
+    def begun(self) -> int:
+        """How many jobs have begun."""
+        return len(self._begun_jobs)
 
     def begins_job(self) -> bool:
         """Whether another job is to run in the folder."""
@@ -236,18 +234,20 @@ class RecoveredWorld(BatchWorld):
     def _created(self, name: str) -> None:
         """Look at the begin or at the end of a job; see ``BatchStart.end``."""
         content = self.folders.root.content[name]
-        if name == SUBMISSION:
-            self.begun += 1
-            self._submitted = job_in(content)
+        if name.endswith(".decision"):
+            # One that is created after its submission was withdrawn has no effect.
+            job = name.partition(".")[0]
+            if content == BEGINS and submission_name(job) in self.folders.root.content:
+                others = self._begun_jobs - self.committed.keys()
+                assert not others, "two jobs of one folder run at the same time"
+                self._begun_jobs.add(job)
         elif name.rpartition("/")[2] == ENDED:
             committed = tuple(map(bytes.fromhex, json.loads(content)))
-            job = name.partition("/")[0].removeprefix("job-") if "/" in name else self._submitted
+            (last,) = self._begun_jobs - self.committed.keys() or {""}
+            job = name.partition("/")[0].removeprefix("job-") if "/" in name else last
             before = self.committed.setdefault(job, committed)
             # A driver may sleep just before it creates the file.
             assert attempts_in(before) == attempts_in(committed)
-
-    def _deleted(self, name: str) -> None:
-        self.has_lost_submission |= name == SUBMISSION and self._submitted not in self.committed
 
     # What must be true.
 
@@ -261,8 +261,11 @@ class RecoveredWorld(BatchWorld):
             known |= counts.keys()
             self.results = [self._made[attempt] for attempt in counts]
             check(self.pipeline.plan, self.results, self._expected, is_whole=True)
-        # A driver that claims the job or commits while another one ends it leaves a file.
-        Leftovers(self.folder_for(DriverAnswers(self.folders.root, self.random))).remove()
+        # A driver that claims the job or commits while another one ends it leaves a file, and one
+        # that dies after its submission leaves that.
+        root = self.folder_for(DriverAnswers(self.folders.root, self.random))
+        assert withdraw_others(root.storage, "")
+        Leftovers(root).remove()
         assert not self.folders.root.content
 
 

@@ -16,16 +16,16 @@ from beam_spark_runner.driving.stored_segments import StoredSegments, Surroundin
 from beam_spark_runner.engine.program import SideInputRows
 from beam_spark_runner.engine.task.stored_output import OutputFile
 from beam_spark_runner.plan.fingerprint import fingerprint
-from beam_spark_runner.recovery.batch_start import SUBMISSION, BatchStart
+from beam_spark_runner.recovery.batch_start import BatchStart
 from beam_spark_runner.recovery.formats import SUBMISSIONS
 from beam_spark_runner.recovery.job_folders import (
     Leftovers,
     ended_job,
     folder_name,
     is_over,
-    job_in,
     remove_ended,
 )
+from beam_spark_runner.recovery.job_submissions import begun_job, job_in, submit
 from beam_spark_runner.recovery.manifest import FencedError, fence_in, with_digest
 from beam_spark_runner.scheduling.patience import retry_while_unavailable
 from beam_spark_runner.storage.folder import Settings
@@ -114,7 +114,7 @@ class Start:
         files = [name for name in world.folders.root.content if name.startswith(place)]
         fences = (fence_in(name.removeprefix(place)) for name in files)
         is_latest = max(filter(None, fences), default=0) == self.answers.fence
-        return self.job in world.committed or world.has_lost_submission or not is_latest
+        return self.job in world.committed or not is_latest
 
     def kill(self) -> None:
         """End it where it is, with its tasks."""
@@ -141,15 +141,19 @@ class Start:
             remove_ended(root, ended.job)
             return
         leftovers = Leftovers(root)
-        own = f"{world.random.getrandbits(128):032x}"
-        if SUBMISSION not in root.storage.names():
+        own = ""
+        begun = begun_job(root.storage)
+        while begun is None:
             if not world.begins_job():
                 return
+            own = f"{world.random.getrandbits(128):032x}"
             content = with_digest({"job": own}, SUBMISSIONS)
-            root.storage.create(SUBMISSION, content)
-        self.job = job_in(root.storage.read(SUBMISSION))
-        if self.job == own:
+            begun = submit(root.storage, own, content)
+        if begun.job == own:
             leftovers.remove()
+        else:
+            assert job_in(root.storage.read(begun.submission)) == begun.job
+        self.job = begun.job
         folder = root.of_job(self.job)
         start = BatchStart(
             folder.storage,
