@@ -24,7 +24,7 @@ from integration.object_store import ObjectStore
 from integration.pipelines import counters
 from integration.running import run
 from integration.started_store import start_store
-from integration.streams import KEYS, check_files, windows_of_state
+from integration.streams import HELD, KEYS, check_files, windows_of_state
 from integration.waiting import wait_until
 from tests.cli.programs import Program
 from tests.spark.endless import (
@@ -75,10 +75,13 @@ class Drivers:
         self.url = store.folder(folder.name)
         self._name = folder.name
         self._count = 0
+        self._may_end = folder / "may end"
 
-    def start(self) -> Program:
+    def start(self, *, until_released: bool = False) -> Program:
+        """Start a program; see ``release``."""
         self._count += 1
         out, notes = str(self.out), str(self._notes)
+        held = {HELD: str(self._may_end)} if until_released else {}
         return start_driver(
             self._folder / f"run-{self._count}",
             Orders("", 0, 1, self._numbers, self._kind.name, out, notes, self.url),
@@ -86,7 +89,12 @@ class Drivers:
             *self._store.checkpoint_flags,
             f"--parallelism={1 + self._count % 3}",
             **self._store.environment,
+            **held,
         )
+
+    def release(self) -> None:
+        """Let sources come to their end."""
+        self._may_end.touch()
 
     @property
     def _storage(self) -> CopyingStorage:
@@ -130,11 +138,13 @@ def test_killed_drivers_change_nothing(store: CheckpointStore, tmp_path: Path) -
 
 
 def test_of_two_drivers_the_later_one_goes_on(store: CheckpointStore, tmp_path: Path) -> None:
-    drivers = Drivers(store, tmp_path, Kind.SOURCES, 120)
-    first = drivers.start()
+    """The earlier one does not end by itself, however long the later one takes to start."""
+    drivers = Drivers(store, tmp_path, Kind.SOURCES, 32)
+    first = drivers.start(until_released=True)
     assert first.wait_until(lambda: drivers.committed() >= 2)
-    second = drivers.start()
+    second = drivers.start(until_released=True)
     stopped = first.end(600)
+    drivers.release()
     assert stopped.code == 1
     assert "another program has taken over this pipeline's checkpoint" in stopped.err
     ended = second.end(600)
