@@ -15,7 +15,8 @@ from integration.test_batch_jobs_killed import Runs
 pytestmark = pytest.mark.timeout(1500)
 
 MOMENTS = {
-    "the pipeline is stored": (1, r"create /\w+\.decision", True),
+    "the job is submitted": (1, r"create /\w+\.submission", True),  # the next start withdraws it
+    "the job has begun": (1, r"create /\w+\.decision", True),
     "the fence is claimed": (1, r"create /\d+\.fence", True),
     "rows are being stored": (2, r"put\w* /work-\d+/\S+\.rows", False),
     "a task has finished": (3, r"create /work-\d+/\S+\.done", True),
