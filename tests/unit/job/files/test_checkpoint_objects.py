@@ -1,6 +1,7 @@
 """Checkpoints in an object store, over obstore's own store of local files."""
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
@@ -65,6 +66,23 @@ def test_a_second_start_finds_the_probe(storage: CheckpointStorage, folder: Obje
     for _ in range(2):
         _storage(folder).make("checkpoint_dir")
     assert list(storage.names()) == ["creates.probe"]
+
+
+def test_a_probe_that_another_driver_removes_meanwhile_is_no_reason_to_refuse(
+    folder: ObjectFolder,
+) -> None:
+    """A driver that removes an ended job removes the probe."""
+    real, removals = ObjectFolder.create, iter([True])
+
+    def create(folder: ObjectFolder, name: str, data: bytes, after: Iterable[str] = ()) -> bool:
+        is_new = real(folder, name, data, after)
+        if next(removals, False):
+            folder.delete([name])
+        return is_new
+
+    with mock.patch.object(ObjectFolder, "create", create):
+        _storage(folder).make("checkpoint_dir")
+    assert list(folder.names()) == ["creates.probe"]
 
 
 def test_a_store_that_lets_two_drivers_commit_is_refused(folder: ObjectFolder) -> None:
