@@ -1,5 +1,6 @@
 """A declarative step that notices numbers that come twice; executors import it by its name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.coders import StrUtf8Coder, VarIntCoder
@@ -11,6 +12,7 @@ from beam_spark_runner.transforms import (
     MapState,
 )
 from integration.left_reads import leave_reads
+from integration.strikes import Strikes
 
 IN_WINDOW = 4
 """How many numbers each key has in each window."""
@@ -28,20 +30,22 @@ class KnowsNumbers(KeyedProcess):
         left: The folder in which tasks note how many records they continue, which another epoch has
             left, see ``leave_reads``; the map's values are then long, so that its entries are not
             read ahead. Empty: epochs leave what the time decides.
+        strikes: Those at events of ``InFlight``.
     """
 
     known = MapState("known", VarIntCoder(), StrUtf8Coder())
     count = MapState("count", VarIntCoder(), StrUtf8Coder())
     end = EventTimer("end")
 
-    def __init__(self, left: str = "") -> None:
+    def __init__(self, left: str = "", strikes: Sequence[Strikes] = ()) -> None:
         super().__init__()
+        self._strikes = [*strikes]
         self._left, self._length = left, _LONG if left else 1
 
     def setup(self) -> None:
         """Have this process leave reads."""
         if self._left:
-            leave_reads(self._left)
+            leave_reads(self._left, [each.meet for each in self._strikes])
 
     def declare_process(self, ctx: DeclarationContext) -> Any:
         def keep(count: str | None) -> Any:

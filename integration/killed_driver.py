@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
+from integration.left_reads import InFlight
 from integration.pipelines import counters
 from integration.stream_kills import IN_TASKS, Driving, StreamStrikes, die_at
 from integration.streams import KEYS, SINK, played, sources_to_files
-from integration.strikes import DRIVER_PID, Event, Victim
+from integration.strikes import DRIVER_PID, Event, Strikes, Victim
 from tests.numbers_source import Log, Numbers, pairs
 from tests.spark.asking import Asking
 
@@ -34,7 +35,8 @@ class Orders(NamedTuple):
     Attributes:
         moment: name of the event at which it dies; empty: at none.
         place: which of the strikes of ``sources_to_files`` that is, of an event in a task.
-        nth: how many elements the task has had, or how often the driver has come to it.
+        nth: how many elements the task has had, or how often the driver has come to it; without
+            meaning for events of ``InFlight``.
         numbers: of each source, see ``sources_to_files``.
         kind: name of that of the pipeline.
         out: the folder of the sink.
@@ -73,6 +75,9 @@ def main(options: Sequence[str], orders: Orders) -> None:
         )
         for each in range(PLACES)
     ]
+    in_flight = [
+        Strikes(mine, each, Victim.DRIVER) for each in InFlight if each.name == orders.moment
+    ]
     pipeline = beam.Pipeline(runner=Asking(None, stable=[SINK]), argv=[*options])
     sources_to_files(
         pipeline,
@@ -82,6 +87,7 @@ def main(options: Sequence[str], orders: Orders) -> None:
         pairs=_pairs(orders),
         is_declared=orders.is_declared,
         left=orders.left,
+        in_flight=in_flight,
     )
     result = pipeline.run()
     result.wait_until_finish()

@@ -51,7 +51,7 @@ class StreamStrikes(Strikes):
 
     def start_bundle(self) -> None:
         if isinstance(self._event, Sealing):
-            _seal.meet = self._meet
+            _seal.meet = self.meet
         super().start_bundle()
 
 

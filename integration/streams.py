@@ -19,6 +19,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from beam_spark_runner.transforms import DeclarativeKeyedProcess
 from integration.declared_numbers import IN_WINDOW, KnowsNumbers
 from integration.pipelines import Counted
+from integration.strikes import Strikes
 from tests.spark.restrictions import RESTRICTION
 
 KEYS = 5
@@ -159,6 +160,7 @@ def sources_to_files(
     is_changed: bool = False,
     is_declared: bool = False,
     left: str = "",
+    in_flight: Sequence[Strikes] = (),
 ) -> None:
     """Sources, a windowed side input, state with timers, a grouping, and a sink.
 
@@ -173,6 +175,7 @@ def sources_to_files(
             has the name ``RENAMED``, and there is one more.
         is_declared: whether there is a declarative step, too.
         left: see ``KnowsNumbers``.
+        in_flight: likewise.
     """
     after_sources, after_state, in_sink = strikes
     counts = beam.ParDo(Counts()).with_output_types(tuple[str, int])
@@ -202,7 +205,9 @@ def sources_to_files(
     rated = read | beam.Map(_plus, beam.pvalue.AsList(rates)).with_output_types(tuple[str, int])
     gathered = rated | beam.ParDo(Counted("elements")).with_output_types(tuple[str, int])
     if is_declared:
-        known = DeclarativeKeyedProcess(KnowsNumbers(left)).with_output_types(tuple[str, int])
+        known = DeclarativeKeyedProcess(KnowsNumbers(left, in_flight)).with_output_types(
+            tuple[str, int]
+        )
         counted = beam.ParDo(Counted("known")).with_output_types(tuple[str, int])
         gathered = gathered | "Known" >> known | "Count known" >> counted
     gathers = beam.ParDo(Gathers()).with_output_types(tuple[str, list[int]])

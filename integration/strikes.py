@@ -47,34 +47,38 @@ class Strikes(beam.DoFn):  # type: ignore[misc]
         event: at which to strike.
         victim: what dies.
         nth: element of the task, for ``Event.READ``.
+
+    Attributes:
+        marker: the path.
     """
 
     def __init__(self, marker: str, event: enum.Enum, victim: Victim, nth: int = 1) -> None:
         super().__init__()
-        self._marker = marker
+        self.marker = marker
         self._event = event
         self._victim = victim
         self._nth = nth
 
     def start_bundle(self) -> None:
         self._seen = 0
-        self._meet(Event.START)
+        self.meet(Event.START)
 
     def process(self, element: Any) -> Iterator[Any]:
         self._seen += 1
         if self._seen == self._nth:
-            self._meet(Event.READ)
+            self.meet(Event.READ)
         yield element
 
     def finish_bundle(self) -> None:
-        self._meet(Event.RESULT)
+        self.meet(Event.RESULT)
         if self._event is Event.REPORT:
-            beside_this_thread(lambda: self._meet(Event.REPORT))
+            beside_this_thread(lambda: self.meet(Event.REPORT))
 
-    def _meet(self, event: enum.Enum) -> None:
-        if event is self._event and claim(self._marker):
+    def meet(self, event: enum.Enum) -> None:
+        """Strike, if this is the event and the deed is not done."""
+        if event is self._event and claim(self.marker):
             victim = self._choose()
-            Path(self._marker).write_text(str(victim))
+            Path(self.marker).write_text(str(victim))
             kill(victim)
 
     def _choose(self) -> int:

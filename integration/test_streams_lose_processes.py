@@ -5,19 +5,19 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration.cluster import QUICK, Cluster, wait_for_executors
-from integration.left_reads import continued
+from integration.left_reads import InFlight, continued
 from integration.pipelines import counters
 from integration.running import run_on
 from integration.stream_kills import IN_TASKS, StreamStrikes, check_leftovers
-from integration.streams import SINK, check_files, expected_counters, sources_to_files
-from integration.strikes import ON_CLUSTERS, kill
+from integration.streams import SINK, check_files, expected_counters, played, sources_to_files
+from integration.strikes import ON_CLUSTERS, Event, Strikes, Victim, kill
 from integration.waiting import newest_epoch, wait_until
 from tests.segments import cut_at_each_exchange
 from tests.spark.asking import Asking
@@ -98,6 +98,24 @@ def test_kills_cost_nothing_while_reads_are_left(
     assert continued(left)
 
 
+@pytest.mark.parametrize("number", range(-(-KILLS // (2 * EACH))))
+def test_kills_in_the_middle_of_a_declarative_step_cost_nothing(
+    cluster: Cluster, session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """At each event of tasks that continue reads, one executor dies, or only a worker."""
+    left = tmp_path / "left"
+    left.mkdir()
+    victims = [*ON_CLUSTERS, Victim.OWN_EXECUTOR]
+    in_flight = [
+        Strikes(str(tmp_path / f"killed-{event.name}"), event, victims[(number + each) % 4])
+        for each, event in enumerate(InFlight)
+    ]
+    with redis_server(tmp_path) as server:
+        run_with_kills(cluster, session, tmp_path, caplog, number, server, left, in_flight)
+        assert server.client().keys("*") == []
+    assert continued(left)
+
+
 def run_with_kills(
     cluster: Cluster,
     session: Any,
@@ -106,6 +124,7 @@ def run_with_kills(
     number: int,
     server: RedisServer | None = None,
     left: Path | None = None,
+    in_flight: Sequence[Strikes] = (),
 ) -> None:
     """Run a pipeline that loses processes.
 
@@ -117,6 +136,7 @@ def run_with_kills(
         number: chooses.
         server: the state store. None: there is none. With one, the pipeline has a declarative step.
         left: see ``KnowsNumbers``. None: epochs leave no reads.
+        in_flight: the strikes in the declarative step. If there are any, there are no others.
     """
     caplog.set_level(logging.WARNING)
     wait_for_executors(session)
@@ -124,7 +144,7 @@ def run_with_kills(
     out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
     out.mkdir()
     markers = [tmp_path / f"killed-{place}" for place in range(PLACES)]
-    strikes = [
+    strikes: list[Strikes] = [
         # Later steps get one element in a bundle.
         StreamStrikes(
             str(marker),
@@ -134,7 +154,10 @@ def run_with_kills(
         )
         for marker in markers
     ]
-    print(*strikes, sep="\n")
+    if in_flight:
+        strikes = [StreamStrikes(os.devnull, Event.START, Victim.WORKER) for _ in range(PLACES)]
+        markers = [Path(each.marker) for each in in_flight]
+    print(*strikes, *in_flight, sep="\n")
     killer = threading.Thread(
         target=functools.partial(kill_at_random, cluster, checkpoints, chance, server), daemon=True
     )
@@ -146,8 +169,11 @@ def run_with_kills(
             COUNT,
             str(out),
             strikes,
+            # Else a source may have all of a window in one epoch, and no read waits.
+            pairs=played(COUNT) if in_flight else None,
             is_declared=server is not None,
             left="" if left is None else str(left),
+            in_flight=in_flight,
         ),
         f"--checkpoint_dir={checkpoints}",
         f"--temp_location={tmp_path / 'temp'}",
@@ -159,7 +185,7 @@ def run_with_kills(
     for text in caplog.messages:
         print("   ", text.replace("\n", " ")[-250:])
     assert not killer.is_alive()
-    assert all(marker.exists() for marker in markers)
+    assert not [marker.name for marker in markers if not marker.exists()]
     check_files(out, COUNT)
     assert counters(result) == expected_counters(COUNT, is_declared=server is not None)
     check_leftovers(checkpoints)
