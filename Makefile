@@ -394,6 +394,9 @@ conformance-process: $(READY_CONFORMANCE) $(READY) ## Beam's suites with SDK har
 conformance-loopback: $(READY_CONFORMANCE) ## Beam's suites with SDK harnesses in the client; an hour
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-loopback
 
+conformance-state-store: $(READY) ## Beam's suites of state, timers and triggers in epochs, with keys in a Redis server, without Spark; minutes
+	$(BIN)/python -m integration.validates_runner --runner in-state-store FnApiRunnerTest triggers 'user state'
+
 # Needs a Docker engine, Go and debootstrap; the image is made of this environment's packages.
 conformance-docker: $(READY_CONFORMANCE) ## Beam's PortableRunnerTest, through a job server, and cross-language tests, with SDK harnesses in containers
 	$(VENV_CONFORMANCE)/bin/python -m integration.validates_runner --runner spark-docker PortableRunnerTest \

@@ -7,6 +7,7 @@ from typing import Any
 from integration.validates_runner.ledger import Expectations, Verdict, collapse
 from integration.validates_runner.runners import (
     IN_PROCESS,
+    IN_STATE_STORE,
     SPARK_DOCKER,
     SPARK_EMBEDDED,
     SPARK_LOOPBACK,
@@ -22,6 +23,7 @@ else:
 EXPECTATIONS = HERE / "expectations.toml"
 DIFFERENCES = {
     IN_PROCESS: HERE / "expectations_in_process.toml",
+    IN_STATE_STORE: HERE / "expectations_in_state_store.toml",
     SPARK_PROCESS: HERE / "expectations_process.toml",
     SPARK_LOOPBACK: HERE / "expectations_loopback.toml",
     SPARK_DOCKER: HERE / "expectations_docker.toml",

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +23,14 @@ from integration.expansion_service import (
     in_containers,
 )
 from integration.validates_runner.containers import OTHER_IMAGE, variables_of_containers
-from integration.validates_runner.runners import SPARK_DOCKER, SPARK_LOOPBACK
+from integration.validates_runner.runners import (
+    IN_STATE_STORE,
+    SPARK_DOCKER,
+    SPARK_LOOPBACK,
+    STATE_STORE,
+)
 from integration.validates_runner.suites import HERE, ROOT, SUITES, Suite, pytest_arguments
+from tests.state_store.servers import redis_server
 
 _TEST_TIMEOUT_S = 120
 _HANG_TIMEOUT_S = 180
@@ -115,6 +122,9 @@ def _environment(suite: Suite, runner: str) -> Iterator[dict[str, str]]:
     with contextlib.ExitStack() as resources:
         if runner == SPARK_DOCKER:
             environment |= resources.enter_context(variables_of_containers())
+        if runner == IN_STATE_STORE:
+            folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="redis-"))
+            environment[STATE_STORE] = resources.enter_context(redis_server(Path(folder))).url
         if suite.wants_expansion_service:
             where: tuple[str, ...] = IN_PROCESSES
             if runner == SPARK_LOOPBACK:

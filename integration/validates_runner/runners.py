@@ -77,6 +77,19 @@ def _in_process() -> PipelineRunner:
     return _with(_options(f"--spark_master_url={IN_PROCESS}"), None)
 
 
+def _in_state_store() -> PipelineRunner:
+    return _with(_state_store_options(), None)
+
+
+@functools.cache
+def _state_store_options() -> Mapping[str, Any]:
+    return _options(
+        f"--spark_master_url={IN_PROCESS}",
+        "--streaming",
+        f"--state_store={os.environ[STATE_STORE]}",
+    )
+
+
 def _with(given: Mapping[str, Any], spark: Any) -> PipelineRunner:
     from beam_spark_runner import SparkPortableRunner
 
@@ -138,6 +151,10 @@ SPARK_ONE_PROCESS = "spark-one-process"
 """User code runs in the test's own process, too, as with FnApiRunner."""
 IN_PROCESS = "in-process"
 """Without Spark: all tasks run in the test's own process."""
+IN_STATE_STORE = "in-state-store"
+"""The same, with all pipelines in epochs and their keys in a state store."""
+STATE_STORE = "STATE_STORE"
+"""The environment variable with the URL of that state store."""
 NOTHING = "nothing"
 FN_API = "FnApiRunner"
 DIRECT = "DirectRunner"
@@ -175,6 +192,7 @@ RUNNERS: dict[str, Callable[[], PipelineRunner]] = {
     SPARK_ONE_PARTITION: functools.partial(_spark_with, _options(_ONE_PARTITION)),
     SPARK_ONE_PROCESS: functools.partial(_spark_with, _options(_LOOPBACK, _ONE_PARTITION)),
     IN_PROCESS: _in_process,
+    IN_STATE_STORE: _in_state_store,
     NOTHING: DoNothingRunner,
     FN_API: _fn_api,
     DIRECT: _direct,
@@ -202,7 +220,7 @@ def choose_environment(options: PipelineOptions) -> None:
 
 def is_spark_under_test() -> bool:
     """Whether the runner under test is this package's, in whatever environment."""
-    return _installed[-1] == IN_PROCESS or _installed[-1].startswith("spark-")
+    return _installed[-1] in (IN_PROCESS, IN_STATE_STORE) or _installed[-1].startswith("spark-")
 
 
 def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
@@ -216,6 +234,8 @@ def install(name: str, *, in_place_of: Collection[str] = ()) -> None:
     _installed.append(name)
     if has_environment():
         _environment(name)  # now: tests declare options of their own that contradict each other
+    if name == IN_STATE_STORE:
+        _state_store_options()  # for the same reason
     create_runner = beam_pipeline.create_runner
 
     def create(runner_name: str) -> PipelineRunner:

@@ -23,6 +23,7 @@ class Suite:
     is_quick: bool = False  # part of ``make test``
     peers_lack: str = ""  # what it needs, and Beam's local runners do not have
     wants_expansion_service: bool = False  # by the environment variable EXPANSION_PORT
+    part_of: str = ""  # the suite that has its tests, too; it runs only if it is named
 
 
 FN_RUNNER = HERE / "fn_runner_suite.py"
@@ -64,6 +65,9 @@ SUITES = {
         targets=("transforms",),
         left_out=(_WINDOWS, _SIDE_INPUTS, _TRIGGERS, _XLANG, _SLEEPS),
         sets_options=True,
+    ),
+    "user state": Suite(
+        targets=("transforms/userstate_test.py",), sets_options=True, part_of="transforms"
     ),
     "cross-language": Suite(
         targets=(_XLANG,), peers_lack="environments of processes", wants_expansion_service=True
