@@ -60,7 +60,7 @@ class _Keys(beam.DoFn):  # type: ignore[misc]
         return ((key, number) for key in range(self._keys))
 
 
-class _Counts(beam.DoFn):  # type: ignore[misc]
+class Counts(beam.DoFn):  # type: ignore[misc]
     """Counts the rounds of a key, which has a timer."""
 
     COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
@@ -101,12 +101,12 @@ def _spent(port: int, keys: int, *flags: str) -> Moment:
     for number in range(_ROUNDS + 1):
         events = events.add_elements([TimestampedValue(number, number)])
     _moments.clear()
-    with _in_process(), contextlib.suppress(RuntimeError):
+    with in_process(), contextlib.suppress(RuntimeError):
         pipeline = beam.Pipeline(
             SparkPortableRunner(), PipelineOptions(["--streaming", "--parallelism=2", *flags])
         )
         make = beam.ParDo(_Keys(port, keys)).with_output_types(tuple[int, int])
-        pipeline | events | "fail" >> beam.Map(stop) | make | beam.ParDo(_Counts())
+        pipeline | events | "fail" >> beam.Map(stop) | make | beam.ParDo(Counts())
         pipeline.run().wait_until_finish()
     rounds = [
         Moment(*(after - before for before, after in zip(one, next_one, strict=True)))
@@ -116,7 +116,9 @@ def _spent(port: int, keys: int, *flags: str) -> Moment:
 
 
 @contextlib.contextmanager
-def _in_process() -> Iterator[None]:
+def in_process() -> Iterator[None]:
+    """Have pipelines run in this process, without Spark."""
+
     def open_session(config: Any, given: Any) -> InProcessSession:
         return InProcessSession()
 
