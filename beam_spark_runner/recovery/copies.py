@@ -7,7 +7,7 @@ that has lost its last writes, or a replica that was promoted, is only at an ear
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from beam_spark_runner.recovery.heads import DeltaId
 
@@ -77,6 +77,9 @@ class Overtaken(NamedTuple):
     """The group is ahead of the checkpoint: another driver has continued, or it was set back."""
 
 
+Decision: TypeAlias = Use | Apply | Rebuild | Overtaken
+
+
 class Namespaces(Protocol):
     """The namespaces of checkpoints in a state store, of which each has one.
 
@@ -107,13 +110,15 @@ class Namespaces(Protocol):
         ...
 
 
-def resolve(tag: GroupTag, history: KeyedHistory) -> Use | Apply | Rebuild | Overtaken:
+def resolve(tag: GroupTag, history: KeyedHistory) -> Decision:
     """Decide how a group is brought to the head. It is total: each pair has a decision.
 
     Args:
         tag: The tag of the group.
         history: The versions of the group that the checkpoint knows.
     """
+    if tag.complete == history.head and tag.applying is None and tag.is_whole:
+        return Use()  # as it is nearly always
     if _is_ahead(tag.complete, history) or _is_ahead(tag.applying, history):
         return Overtaken()
     if not tag.is_whole:

@@ -27,17 +27,22 @@ class LockedFolder:
     """
 
     def __init__(self, root: Path, prefix: str) -> None:
-        for left in root.glob(f"{prefix}*"):
-            with contextlib.suppress(OSError):  # it is in use, or another process removes it
-                lock = _locked(left)
-                shutil.rmtree(left, ignore_errors=True)
-                os.close(lock)
+        remove_unlocked(root, prefix)
         self.path, self.lock = _made(root, prefix)
 
     def remove(self) -> None:
         """Remove it with all files. Those who used it have ended."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.lock)
+
+
+def remove_unlocked(root: Path, prefix: str) -> None:
+    """Remove the folders that killed processes have left; see ``LockedFolder``."""
+    for left in root.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # it is in use, or another process removes it
+            lock = _locked(left)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
 
 
 def _made(root: Path, prefix: str) -> tuple[Path, int]:

@@ -54,6 +54,8 @@ class Structure(enum.Enum):
     OUTLYING = b"o"  # values of outlying records, in the order of their names; of long ones,
     PIECES = b"p"  # the first pieces are there, and the others are here: see ``pieces``
 
+    __hash__ = object.__hash__  # that of ``Enum`` is Python code; these are keys of dicts
+
 
 INDEXES = (Structure.CLOCK, Structure.EVENT, Structure.HOLDS)
 SLICED = (*INDEXES, Structure.PACKS, Structure.OUTLYING)

@@ -34,7 +34,7 @@ from beam_spark_runner.state.delta import (
 )
 from beam_spark_runner.state.delta_files import DeltaFiles
 from beam_spark_runner.state.remote.kept_deltas import KeptDeltas
-from beam_spark_runner.state.remote.key_store import Change, Chunk
+from beam_spark_runner.state.remote.key_store import Change, Chunk, Structure
 from beam_spark_runner.state.remote.keyed_keys import delta_key, split_delta_key
 from beam_spark_runner.state.remote.pieces import divided
 from beam_spark_runner.state.stored_deltas import ShardStorageError, changes_of, reading
@@ -323,7 +323,9 @@ def chunks_of(
         return made
 
     for group, whole in changes:
-        for change in divided(whole) if group in collected else ():
+        if group not in collected:
+            continue
+        for change in divided(whole) if whole.structure is Structure.OUTLYING else (whole,):
             collected[group].append(change)
             sizes[group] += len(change.name) + len(change.value or b"")
             if len(collected[group]) >= CHUNK_CHANGES or sizes[group] >= CHUNK_BYTES:

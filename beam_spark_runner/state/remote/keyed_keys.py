@@ -4,6 +4,7 @@ A record of a user key is in the pack of that key, or outlying; records of due t
 members of indexes. All of them are in the group to which the hash of the user key belongs.
 """
 
+import functools
 from typing import NamedTuple
 
 from beam_spark_runner.core.errors import InvariantError
@@ -49,10 +50,10 @@ def is_of_key(record: bytes) -> bool:
 
 def record_of_key(record: bytes) -> RecordOfKey:
     """Split the key of a record that belongs to a user key, or a prefix with the whole user key."""
-    user_key, rest = split_user_key(record[1:])
-    if len(user_key) <= HASH_BYTES:
+    end = _part_end(record, 1)
+    if len(record) <= 1 + HASH_BYTES:
         raise InvariantError("keyed records in the state store are read by their user keys")
-    return RecordOfKey(user_key, record[:1] + rest)
+    return RecordOfKey(record[1:end], record[:1] + record[end:])
 
 
 def split_user_key(content: bytes) -> RecordOfKey:
@@ -78,7 +79,7 @@ def prefix_of(structure: Structure) -> bytes:
 
 def split_member(member: bytes) -> tuple[bytes, bytes]:
     """Split a member of an index into its name and the value of the record."""
-    end = _TIME_BYTES + _part_end(member, _TIME_BYTES) + NAME_BYTES
+    end = _part_end(member, _TIME_BYTES) + NAME_BYTES
     return member[:end], member[end:]
 
 
@@ -89,7 +90,12 @@ def user_key_in(member: bytes) -> bytes:
 
 def delta_key(group: int, structure: Structure, name: bytes = b"") -> bytes:
     """Return the key of an entry's record in a keyed delta."""
-    return group.to_bytes(_GROUP_BYTES, "big") + structure.value + name
+    return _delta_prefix(group, structure) + name
+
+
+@functools.lru_cache(1_000)  # a group's changes come together
+def _delta_prefix(group: int, structure: Structure) -> bytes:
+    return group.to_bytes(_GROUP_BYTES, "big") + structure.value
 
 
 def split_delta_key(key: bytes) -> tuple[int, Structure, bytes]:
@@ -99,6 +105,6 @@ def split_delta_key(key: bytes) -> tuple[int, Structure, bytes]:
 
 
 def _part_end(coded: bytes, start: int) -> int:
-    """Return the length of an encoded user key that begins at a place."""
+    """Return the end of an encoded user key that begins at a place."""
     length = coded[start + HASH_BYTES] if len(coded) > start + HASH_BYTES else IS_DIGEST
-    return HASH_BYTES + 1 + (DIGEST_BYTES if length == IS_DIGEST else length)
+    return start + HASH_BYTES + 1 + (DIGEST_BYTES if length == IS_DIGEST else length)

@@ -5,12 +5,19 @@ groups of its partition to the head, reads them, and stores its changes as the n
 task of the next epoch, once that is committed, applies them.
 """
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from beam_spark_runner.core.errors import InvariantError
-from beam_spark_runner.recovery.copies import Apply, GroupTag, Overtaken, Rebuild, Use, resolve
+from beam_spark_runner.recovery.copies import (
+    Apply,
+    Decision,
+    GroupTag,
+    Overtaken,
+    Rebuild,
+    Use,
+    resolve,
+)
 from beam_spark_runner.recovery.heads import KeyedHead
 from beam_spark_runner.state.chain import ShardVersion, SliceStart, around
 from beam_spark_runner.state.delta import DeltaWriter
@@ -132,6 +139,7 @@ class KeyedShard:
             return self._deltas.head
         writer = None
         try:
+            self._scratch.mkdir(parents=True, exist_ok=True)
             writer = DeltaWriter(self._scratch / f".{name}")
             head = self._write(writer, version)
             self._deltas.put(version, writer.path)
@@ -178,60 +186,76 @@ class KeyedShard:
     def _advance(self, groups: Collection[int]) -> dict[int, Opened]:
         """Bring groups to the head, and return them as they are there."""
         current: dict[int, Opened] = {}
-        left = list(groups)
+        left: Collection[int] = groups
         for _ in range(_TRIES):
-            opened = dict(zip(left, self._store.open(left), strict=True))
-            left = self._changed(opened)
-            current |= {group: each for group, each in opened.items() if group not in left}
+            opened = dict(zip(left, self._store.open([*left]), strict=True))
+            found = self._changed(opened)
+            current |= found
+            left = [group for group in opened if group not in found]
             if not left:
                 return current
         raise StateStoreError(
             self._store.place, f"its groups were not at the head after {_TRIES} tries"
         )
 
-    def _changed(self, opened: dict[int, Opened]) -> list[int]:
-        """Bring groups nearer to the head; return those that have to be opened again.
+    def _changed(self, opened: dict[int, Opened]) -> dict[int, Opened]:
+        """Bring groups nearer to the head; return those that need not be opened again.
 
         A server where more is missing than the last epoch may be another one than the driver's. If
         each had its copy, every move of a task between their hosts would copy the keys again.
         """
-        to_apply: dict[Apply, list[int]] = {}
+        current: dict[int, Opened] = {}
+        to_apply: dict[Apply, dict[int, Opened]] = {}
         to_rebuild: list[int] = []
+        decisions: dict[tuple[GroupTag, int], Decision] = {}  # many groups have the same tag
         for group, each in opened.items():
             history = self._deltas.history(group)
-            match decision := resolve(each.tag, history):
+            pair = each.tag, id(history)
+            if pair not in decisions:
+                decisions[pair] = resolve(each.tag, history)
+            match decision := decisions[pair]:
+                case Use():
+                    current[group] = each
                 case Apply():
-                    to_apply.setdefault(decision, []).append(group)
+                    to_apply.setdefault(decision, {})[group] = each
                 case Rebuild():
                     to_rebuild.append(group)
                 case Overtaken():
                     problem = f"group {group} is at {each.tag.complete}, not at {history.head}"
                     raise OvertakenError(self._store.place, problem)
         if to_rebuild or any(
-            opened[group].tag.complete is None or not decision.is_direct
+            each.tag.complete is None or not decision.is_direct
             for decision, groups in to_apply.items()
-            for group in groups
+            for each in groups.values()
         ):
             self._store.check_known()
         for decision, groups in to_apply.items():
-            self._apply(decision, {group: opened[group].tag for group in groups})
+            current |= self._apply(decision, groups)
         if to_rebuild:
             self._rebuild(to_rebuild)
-        return [*itertools.chain.from_iterable(to_apply.values()), *to_rebuild]
+        return current
 
-    def _apply(self, decision: Apply, tags: dict[int, GroupTag]) -> None:
+    def _apply(self, decision: Apply, opened: Mapping[int, Opened]) -> dict[int, Opened]:
+        """Apply versions; return the groups in which the only one of them has changed nothing."""
         expected = {
-            group: None if tag.complete is None else ShardVersion(*tag.complete)
-            for group, tag in tags.items()
+            group: None if each.tag.complete is None else ShardVersion(*each.tag.complete)
+            for group, each in opened.items()
         }
+        current: dict[int, Opened] = {}
+        is_only = len(decision.versions) == 1
         for each in decision.versions:
             version = ShardVersion(*each)
             changes = self._deltas.changes(version, is_direct=decision.is_direct)
             chunks = chunks_of(changes, expected, version, is_direct=decision.is_direct)
             for some in _together(chunks):
                 if not all(self._store.apply(some)):
-                    return  # another attempt applies, too, or the store has lost something
+                    return {}  # another attempt applies, too, or the store has lost something
+                for chunk in some if is_only else ():
+                    before = opened[chunk.group]
+                    if not (chunk.number or chunk.changes or before.tag.applying):
+                        current[chunk.group] = before._replace(tag=GroupTag(each))
             expected = dict.fromkeys(expected, version)
+        return current
 
     def _rebuild(self, groups: Collection[int]) -> None:
         self.was_rebuilt = True

@@ -25,12 +25,15 @@ class LoadedPacks:
         self.size_bytes = 0
         self._coded: OrderedDict[bytes, bytes | None] = OrderedDict()
         self._decoded: OrderedDict[bytes, Pack] = OrderedDict()
+        self._last: tuple[bytes, Pack] | None = None  # a key's records are read together
 
     def __contains__(self, user_key: bytes) -> bool:
         return user_key in self._coded
 
     def get(self, user_key: bytes) -> Pack | None:
         """Return the pack of a user key, an empty one if it has none; None: it is not loaded."""
+        if self._last is not None and self._last[0] == user_key:
+            return self._last[1]
         pack = self._decoded.get(user_key)
         if pack is None:
             if user_key not in self._coded:
@@ -40,12 +43,14 @@ class LoadedPacks:
             if len(self._decoded) > _DECODED:
                 self._decoded.popitem(last=False)
         self._coded.move_to_end(user_key)
+        self._last = user_key, pack
         return pack
 
     def put(self, user_key: bytes, coded: bytes | None) -> None:
         """Put the pack of a user key; None: it has none."""
         if user_key in self._coded:
             self._remove(user_key)
+        self._last = None
         self._coded[user_key] = coded
         self.size_bytes += _size(user_key, coded)
 
@@ -60,6 +65,7 @@ class LoadedPacks:
             self._remove(next(iter(self._coded)))
 
     def _remove(self, user_key: bytes) -> None:
+        self._last = None
         self.size_bytes -= _size(user_key, self._coded.pop(user_key))
         self._decoded.pop(user_key, None)
 

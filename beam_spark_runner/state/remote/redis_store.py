@@ -38,6 +38,8 @@ OWNERS = "bsr:owners"
 
 _EXPIRES_S = 3600  # temporary names of a rebuild whose task has died
 _SETS = {**{each: each.value for each in INDEXES}, Structure.OUTLYING: b"n"}
+_LETTERS = {each: each.value for each in Structure}
+_REMOVES = {each: each.value.upper() for each in Structure}
 _COUNTED = (Structure.PACKS, Structure.OUTLYING, *INDEXES, Structure.PIECES)
 _NOTHING = (0,) * len(_COUNTED)
 _AT_ONCE = 64  # groups on which one script works
@@ -211,7 +213,7 @@ _TEXTS = {digest: text for text, digest in _DIGESTS.items()}
 
 def _coded(changes: Sequence[Change]) -> Iterator[bytes]:
     for structure, name, value in changes:
-        yield structure.value if value is not None else structure.value.upper()
+        yield _LETTERS[structure] if value is not None else _REMOVES[structure]
         yield name
         yield value or b""
 

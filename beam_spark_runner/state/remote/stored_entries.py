@@ -67,9 +67,12 @@ class StoredEntries:
         """Yield the structures that have entries, in the order of their keys in deltas."""
         opened = self._groups.opened
         for group in sorted(opened):
+            sizes = opened[group].sizes
             for structure in SLICED:
+                if not sizes[structure]:  # so are most, if there is little
+                    continue
                 prefix = delta_key(group, structure)
-                if start < after(prefix) and opened[group].sizes[structure]:
+                if start < after(prefix):
                     first = start[len(prefix) :] if start.startswith(prefix) else b""
                     yield _Place(group, structure, first)
 

@@ -73,6 +73,7 @@ class StoredGroups:
         self._is_current, self._advance = is_current, advance
         self.loaded = loaded
         self._reads = LoadedReads(LOADED_BYTES)
+        self._indexed: dict[Structure, Sequence[int]] = {}
         self.must_be_loaded = False
 
     def load(self, missed: Sequence[Read]) -> None:
@@ -116,9 +117,7 @@ class StoredGroups:
         """Load the packs of user keys, and what they have outside of packs, up to some MB."""
         self.ask(user_keys)
         reads = [self._all_names(each) for each in user_keys if self.pack(each).outlying]
-        missing = [each for each in reads if not isinstance(self._reads.find(each), list)]
-        if missing:
-            self.load(missing)
+        self._load_missing(reads)
         pages = (found for each in reads if isinstance(found := self._reads.find(each), list))
         names = (name for page in pages for name in page if name is not None)
         self.load_values(names, _VALUES_AHEAD_BYTES)
@@ -209,23 +208,51 @@ class StoredGroups:
             structure: The index.
             start: The least member.
         """
+        indexed = self._with_members(structure)
         pages: dict[int, Sequence[bytes | None]] = {}
 
         def first_page(group: int) -> Sequence[bytes | None]:
             """Read the first members of all groups together, once those of one are needed."""
             if not pages:
-                groups = [
-                    number
-                    for number, each in self.opened.items()
-                    if each.sizes[structure] > 1 or each.firsts.get(structure, b"") < start
-                ]
-                reads = [Names(number, structure, start, b"", _PAGE) for number in groups]
+                groups = [each for each in indexed if self.opened[each].sizes[structure] > 1]
+                reads = [self._first_page(each, structure, start) for each in groups]
+                if not self.must_be_loaded:
+                    self._load_missing([*reads, *self._holds_after(structure)])
                 pages.update(zip(groups, self._read(reads), strict=True))
             return pages[group]
 
         return heapq.merge(
-            *(self._members(group, structure, start, first_page) for group in self.opened)
+            *(self._members(group, structure, start, first_page) for group in indexed)
         )
+
+    def _first_page(self, group: int, structure: Structure, start: bytes) -> Names:
+        """Return the read of the first members from one on; of all members, it is always equal."""
+        if start <= self.opened[group].firsts[structure]:
+            start = b""
+        return Names(group, structure, start, b"", _PAGE)
+
+    def _holds_after(self, structure: Structure) -> list[Names]:
+        """Return reads of holds, if due times are read: timers that fire change the least hold."""
+        if structure is Structure.HOLDS:
+            return []
+        return [
+            self._first_page(each, Structure.HOLDS, b"")
+            for each in self._with_members(Structure.HOLDS)
+            if self.opened[each].sizes[Structure.HOLDS] > 1
+        ]
+
+    def _load_missing(self, reads: Sequence[Names]) -> None:
+        missing = [each for each in reads if not isinstance(self._reads.find(each), list)]
+        if missing:
+            self.load(missing)
+
+    def _with_members(self, structure: Structure) -> Sequence[int]:
+        """Return the groups of which an index has members: few of all, if little is to be done."""
+        found = self._indexed.get(structure)
+        if found is None:
+            found = [group for group, each in self.opened.items() if structure in each.firsts]
+            self._indexed[structure] = found
+        return found
 
     def with_values(self, group: int, names: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Yield the outlying records of a group that have some names, with their values."""
@@ -250,13 +277,11 @@ class StoredGroups:
         start: bytes,
         first_page: Callable[[int], Sequence[bytes | None]],
     ) -> Iterator[bytes]:
-        first = self.opened[group].firsts.get(structure)
-        if first is None:
-            return
+        first = self.opened[group].firsts[structure]
         if first >= start:
             yield first
-            if self.opened[group].sizes[structure] == 1:
-                return
+        if self.opened[group].sizes[structure] == 1:
+            return
         page = first_page(group)
         yield from (name for name in page if name is not None and name > first)
         if len(page) == _PAGE and page[-1] is not None:

@@ -19,6 +19,7 @@ from beam_spark_runner.state.delta import CorruptDeltaError
 from beam_spark_runner.state.remote import (
     keyed_delta,
     keyed_shard,
+    overlay,
     pieces,
     stored_entries,
     stored_groups,
@@ -328,6 +329,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_shard, "_SENT_BYTES", 500)
     monkeypatch.setattr(pieces, "PIECE_BYTES", 700)
     monkeypatch.setattr(stored_groups, "_PIECES", 1)
+    monkeypatch.setattr(overlay, "_FEW", 15)
     monkeypatch.setattr(stored_groups, "_PAGE", 3)
     monkeypatch.setattr(stored_entries, "_AHEAD", 3)
     monkeypatch.setattr(stored_groups, "LOADED_BYTES", 500)

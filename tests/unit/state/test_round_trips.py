@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from typing_extensions import override
 
 from beam_spark_runner.recovery.heads import KeyedHead
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Bag, Cell, StoredTimer
 from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.remote.key_store import Packs, Read, Reply, Values
+from beam_spark_runner.state.remote.key_store import Names, Opened, Packs, Read, Reply, Values
 from beam_spark_runner.state.remote.keyed_delta import KeyedDeltas
 from beam_spark_runner.state.remote.keyed_shard import KeyedShard
 from beam_spark_runner.state.store import StoredState
@@ -94,6 +95,39 @@ def test_a_small_slice_takes_one_round_trip_for_each_structure(tmp_path: Path) -
         assert len(task.seal(shard)) <= 3
 
 
+def test_long_values_are_not_read_ahead(tmp_path: Path) -> None:
+    """Else some thousand keys might not fit into memory."""
+    task = Task(tmp_path)
+    task.fill()
+    with task.opened() as shard:
+        shard.records.ask(KEYS.user_key(each) for each in USER_KEYS)
+        (trip,) = task.store.trips
+        assert all(isinstance(each, Packs) for each in trip)
+        assert shard.records.get(small(USER_KEYS[0])) == b"value"
+        assert len(task.store.trips) == 1
+        assert shard.records.get(long(USER_KEYS[0])) == LONG
+        assert len(task.store.trips) == 2
+
+
+def test_groups_in_which_nothing_changes_are_opened_once(tmp_path: Path) -> None:
+    task = Task(tmp_path)
+    task.fill()
+    with task.opened() as shard:
+        shard.records.put(small(USER_KEYS[0]), b"other")
+        task.seal(shard)
+    opened: list[int] = []
+    open_ = task.store.open
+
+    def noted(groups: Sequence[int]) -> Sequence[Opened]:
+        opened.append(len(groups))
+        return open_(groups)
+
+    task.store.open = noted  # type: ignore[method-assign]
+    with task.opened() as shard:
+        assert opened == [KEY_GROUPS, 1]
+        assert shard.records.get(small(USER_KEYS[0])) == b"other"
+
+
 def test_whether_outlying_records_exist_is_asked_without_their_values(tmp_path: Path) -> None:
     task = Task(tmp_path)
     task.fill()
@@ -132,6 +166,33 @@ def test_a_shard_is_empty_once_all_records_of_keys_are_deleted(tmp_path: Path) -
         task.seal(shard)
     with task.opened() as shard:
         assert not [*shard.records.scan(KEYS.stage)]
+
+
+@pytest.mark.parametrize("fired", [1, 200, len(USER_KEYS)])
+def test_due_times_and_holds_are_read_together(fired: int, tmp_path: Path) -> None:
+    """And once, although the first ones of both are asked for before and after timers fire."""
+    task = Task(tmp_path)
+
+    def state_of(shard: KeyedShard) -> StoredState:
+        return StoredState(shard.records, 0, lambda *_: 1, lists_holds=True)
+
+    with task.opened() as shard:
+        state = state_of(shard)
+        for number, key in enumerate(USER_KEYS):
+            timer = StoredTimer("", "", b"w", Domain.EVENT_TIME, number, 1_000 + number, b"")
+            state.set_timers("step", key, [timer])
+        task.seal(shard)
+    with task.opened() as shard:
+        state = state_of(shard)
+        assert state.next_due() == (0, None)
+        assert state.least_hold() == 1_000
+        for transform, key in state.due(fired - 1, 0):
+            state.set_timers(transform, key, [])
+        left = fired < len(USER_KEYS)
+        assert state.next_due() == (fired if left else None, None)
+        assert state.least_hold() == (1_000 + fired if left else None)
+        names = [trip for trip in task.store.trips if any(isinstance(each, Names) for each in trip)]
+        assert len(names) == 1
 
 
 def test_the_values_of_windows_that_are_due_are_read_together(tmp_path: Path) -> None:
