@@ -12,7 +12,15 @@ from beam_spark_runner.core.store_address import StateStoreAddress
 from beam_spark_runner.recovery.copies import GroupTag
 from beam_spark_runner.recovery.heads import DeltaId
 from beam_spark_runner.state.chain import ShardVersion
-from beam_spark_runner.state.remote.key_store import Change, StateStoreError, Structure
+from beam_spark_runner.state.remote.key_store import (
+    Change,
+    Chunk,
+    Names,
+    Packs,
+    Read,
+    StateStoreError,
+    Structure,
+)
 from beam_spark_runner.state.remote.key_stores import key_store
 from beam_spark_runner.state.remote.redis_namespaces import RedisNamespaces
 from tests.examples import examples
@@ -118,6 +126,26 @@ def test_new_content_of_which_a_part_is_lost_is_not_installed(
     (opened,) = store.open([1])
     assert opened.tag == GroupTag(DeltaId(3, 33))
     assert not any(opened.sizes.values())
+
+
+def test_scripts_that_the_server_has_forgotten_are_loaded_again(server: RedisServer) -> None:
+    """So they are after a restart of the server, which the client does not notice."""
+    server.client().flushall()
+    store = key_store(StateStoreAddress(server.url), "n", 0)
+    assert len(store.open(range(200))) == 200
+    server.client().script_flush()
+    assert len(store.open(range(200))) == 200
+    server.client().script_flush()
+    version = ShardVersion(1, 1)
+    change = Change(Structure.PACKS, b"key", b"pack")
+    chunks = [
+        Chunk(group, None, version, True, 0, True, [change] if group else []) for group in range(3)
+    ]
+    assert store.apply(chunks) == [True] * 3
+    reads: list[Read] = [Packs(1, [b"key"]), Names(1, Structure.OUTLYING, b"", b"", 10)]
+    server.client().script_flush()
+    packs, names = store.read(reads)
+    assert (packs.values, names.values) == ([b"pack"], [])
 
 
 def test_another_server_is_named_with_the_host_that_reaches_it(

@@ -12,6 +12,7 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner.core.errors import BundleFailedError, InvariantError
 from beam_spark_runner.core.flight_limits import FLIGHT_LIMITS, FlightLimits
+from beam_spark_runner.state.remote.key_store import StateStoreError
 from beam_spark_runner.transforms import (
     DeclarationContext,
     EventTimer,
@@ -108,6 +109,20 @@ def test_an_exception_names_step_callback_and_element(tmp_path: Path) -> None:
     assert "'is checked'" in text
     assert "keyed" in text
     assert "(1, 7)" in text
+
+
+def test_a_store_that_fails_is_not_the_fault_of_the_step(tmp_path: Path) -> None:
+    """The epoch is repeated for it; whatever access meets it, the error is that of the store."""
+    epochs = Epochs(Lookups(), tmp_path)
+    epochs.run([(key, -60) for key in range(5)])
+    for call in range(1, 5):
+        epochs.store.fails_after = call
+        with pytest.raises(StateStoreError, match="it does not answer"):
+            epochs.run([(key, 50) for key in range(5)])
+    epochs.store.fails_after = None
+    assert sorted(epochs.run([(key, 50) for key in range(5)])) == [
+        (key, 50, 100) for key in range(5)
+    ]
 
 
 class Unreadable(VarIntCoder):  # type: ignore[misc]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.coders import StrUtf8Coder, VarIntCoder
+from apache_beam.coders import ListCoder, StrUtf8Coder, VarIntCoder
 from apache_beam.transforms.window import FixedWindows
 
 from beam_spark_runner._generated import store_pb2
@@ -200,3 +200,45 @@ def test_a_read_whose_callback_uses_what_elements_change_is_made(
     assert not epochs.settled.left
     assert "the callback 'emit' waits for" in caplog.text
     assert "it uses last" in caplog.text
+
+
+class Gathers(KeyedProcess):
+    """Has a list for each element, which is changed in place, before and after a read."""
+
+    first = MapState("first", VarIntCoder(), StrUtf8Coder())
+    second = MapState("second", VarIntCoder(), StrUtf8Coder())
+
+    def declare_process(self, ctx: DeclarationContext) -> Any:
+        numbers = ctx.declare_variable(ListCoder(VarIntCoder()), "numbers", list)
+
+        def noted(found: str) -> Any:
+            numbers.get().append(len(found))
+            return self.second.get(ctx.value)
+
+        follow = ctx.declare("noted", noted)
+        emit = ctx.declare("emit", lambda _: ctx.output((ctx.key, ctx.value, [*numbers.get()])))
+
+        def element(pair: tuple[int, int]) -> Any:
+            if pair[1] >= 0:
+                numbers.get().append(pair[1])
+                return self.first.get(pair[1]).then_compose(follow).then_accept(emit)
+            for number in range(60):
+                self.first.put(number, "x" * 200)
+                self.second.put(number, "y" * 300)
+            return ctx.completed()
+
+        return element
+
+
+def test_each_record_has_the_values_that_its_variables_had_when_it_was_left(tmp_path: Path) -> None:
+    epochs = Epochs(Gathers(), tmp_path)
+    keys = 5
+    epochs.run([(key, -1) for key in range(keys)])
+    epochs.leaves_after_us = 0
+    found = epochs.run([(key, value) for key in range(keys) for value in (3, 4)])
+    left = 0
+    while not epochs.settled.is_finished:
+        left += len(epochs.settled.left)
+        found += epochs.run([])
+    assert left > keys
+    assert sorted(found) == [(key, value, [value, 200]) for key in range(keys) for value in (3, 4)]
