@@ -269,9 +269,9 @@ yarn-test-3.5: yarn-tools $(READY_YARN_35) $(YARN_JARS)
 KUBERNETES = integration/kubernetes
 kubernetes-tools:
 	@$(PYTHON) -m integration.kubernetes.needs
-# TESTS="jobs": only these.
+# The first test waits for images, and each has a time limit of its own. TESTS="jobs": only these.
 kubernetes-test: kubernetes-tools $(READY) ## The chart on a Kubernetes of this machine, as root: jobs, streams, deleted pods. TESTS="jobs": only these
-	$(PYTEST) $(if $(TESTS),$(TESTS:%=$(KUBERNETES)/test_kubernetes_%.py),$(KUBERNETES))
+	$(PYTEST) -o faulthandler_timeout=0 $(if $(TESTS),$(TESTS:%=$(KUBERNETES)/test_kubernetes_%.py),$(KUBERNETES))
 
 kubernetes-manifests: $(READY) ## Write deploy/kubernetes: what the chart makes of some values
 	$(BIN)/python -m integration.kubernetes.manifests
