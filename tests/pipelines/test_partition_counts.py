@@ -94,5 +94,5 @@ def test_elements_that_cross_segments_use_all_of_them(
     found = harvest(spark_session, build, SPREAD)
     assert found["all"] == list(range(200))
     loads = Counter(each.partition for each in found.kept["all"])
-    assert set(loads) == set(range(7))
+    assert set(loads) == set(range(8))
     assert max(loads.values()) - min(loads.values()) <= 2
