@@ -7,6 +7,7 @@ from beam_spark_runner.core.ids import SegmentId
 from beam_spark_runner.driving.cluster import Cluster
 from beam_spark_runner.driving.run_context import RunSettings
 from beam_spark_runner.driving.triage import Attempt, attempt
+from beam_spark_runner.recovery.begun_writes import TargetState
 from beam_spark_runner.recovery.epoch_writes import EpochWrite, RowsOfTask, unwritten_after
 from beam_spark_runner.recovery.manifest import Manifest
 from beam_spark_runner.scheduling import segments
@@ -44,14 +45,16 @@ class AppendedTables:
             last: the previous manifest.
             number: the number of the epoch.
             reports: the reports of its accepted tasks.
+
+        Raises:
+            SparkJobError: a table cannot be looked at.
         """
         made = [
             RowsOfTask(self._steps[each.dest], each.file, each.rows)
             for report in reports
             for each in report.table_rows
         ]
-        tables = self._cluster.tables
-        states = {step: tables.to_append(step).state() for step in {each.step for each in made}}
+        states = {step: self._state(step, number) for step in {each.step for each in made}}
         left = unwritten_after(last.unwritten, self._written, last.chain, number, made, states)
         self._untried = {each for each in left if each.epoch == number}
         return left
@@ -64,8 +67,9 @@ class AppendedTables:
             check_fence: raises if another driver has taken the pipeline over.
 
         Raises:
-            SparkJobError: a table refuses the rows, or Spark fails again and again.
-            UnknownTableWriteError: the table does not say whether it has the rows.
+            SparkJobError: a table refuses the rows or cannot be looked at, or Spark fails again and
+                again.
+            UnknownEpochWriteError: the table does not say whether it has the rows.
         """
         self._written.intersection_update(manifest.unwritten)
         for write in manifest.unwritten:
@@ -73,17 +77,32 @@ class AppendedTables:
                 self._write(write, check_fence)
                 self._written.add(write)
 
+    def _state(self, step: str, epoch: int) -> TargetState:
+        table = self._cluster.tables.to_append(step)
+        found: list[TargetState] = []
+        self._run(
+            step, f"epoch {epoch}: {step} before its write", lambda: found.append(table.state())
+        )
+        return found[-1]
+
     def _write(self, write: EpochWrite, check_fence: Callable[[], None]) -> None:
         table = self._cluster.tables.to_append(write.step)
-        title = f"epoch {write.epoch}: {write.step}"
+
+        def append() -> None:
+            is_untried = write in self._untried
+            self._untried.discard(write)
+            if is_untried or not table.is_written(write):
+                check_fence()
+                table.append(write, self._settings.shards)
+
+        self._run(write.step, f"epoch {write.epoch}: {write.step}", append)
+
+    def _run(self, step: str, title: str, work: Callable[[], None]) -> None:
+        """Have the cluster do work for a step, again if machines were lost."""
 
         def run() -> Verdict:
             with self._cluster.scope(title):
-                is_untried = write in self._untried
-                self._untried.discard(write)
-                if is_untried or not table.is_written(write):
-                    check_fence()
-                    table.append(write, self._settings.shards)
+                work()
             return Accepted()
 
         order = segments.SegmentOrder({_WRITE: frozenset()})
@@ -91,7 +110,7 @@ class AppendedTables:
         while not isinstance(action, segments.FinishPlan):
             self._settings.check_cancelled()
             if isinstance(action, segments.GiveUp):
-                raise SparkJobError(write.step, action.reason)
+                raise SparkJobError(step, action.reason)
             event = attempt(
                 Attempt(
                     segment=_WRITE,
@@ -100,8 +119,8 @@ class AppendedTables:
                     run=run,
                     check_cancelled=self._settings.check_cancelled,
                     on_trouble=self._settings.on_trouble,
-                    blamed_for=lambda error: write.step,
-                    reason_for=table.reason_for,
+                    blamed_for=lambda error: step,
+                    reason_for=self._cluster.tables.to_append(step).reason_for,
                 )
             )
             action = order.on(event)

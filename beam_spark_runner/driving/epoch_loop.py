@@ -119,6 +119,7 @@ class EpochLoop:
                 if self._rescale(self._rules.partitions):
                     self._end_sweep()
                     self._adapt()
+                    self._write_tables()
         return self._last.drains
 
     @property
@@ -136,7 +137,7 @@ class EpochLoop:
         if own := self._outlasting(self._start.in_own_namespace):
             self._commit_namespace(own)
         self._outlasting(self._start.remove_left_namespaces)
-        if self._last.is_final:
+        if self._last.is_final and not self._last.unwritten:
             _LOGGER.warning(
                 "nothing is left to do: an earlier run has completed this pipeline, with epoch %d. "
                 "Another --checkpoint_dir starts it from the beginning",
@@ -210,6 +211,7 @@ class EpochLoop:
             self._outlasting(self._start.check_fence)  # another driver may have continued
             _LOGGER.warning("%s; all keys are copied to it again", error)
             self._leave_namespace()
+            self._write_tables()
             return True
         ran_ns = self._clock.monotonic_ns()
         infos = [info for report in reports for info in report.monitoring_infos]

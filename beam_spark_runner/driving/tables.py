@@ -91,14 +91,19 @@ class TableToAppend(Protocol):
     """A table that gets the rows of epochs, and has passed its checks."""
 
     def state(self) -> TargetState:
-        """Return the table as it is now."""
+        """Return the table as it is now: its kind, and the snapshot of one of Iceberg.
+
+        Raises:
+            Exception: what the cluster raises if the table cannot be looked at.
+        """
         ...
 
     def is_written(self, write: EpochWrite) -> bool:
         """Whether the table has the rows of an epoch, or skips them by itself.
 
         Raises:
-            UnknownTableWriteError: it does not say so.
+            UnknownEpochWriteError: it does not say so.
+            Exception: what the cluster raises if the table cannot be looked at.
         """
         ...
 

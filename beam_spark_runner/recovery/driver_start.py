@@ -185,7 +185,8 @@ class DriverStart:
         if not committed.is_final:
             self._claim(committed.namespace)
         # The fence remains that of this start, whoever has committed the epoch.
-        self.manifest = dataclasses.replace(committed, fence=mine.fence)
+        chain = committed.chain or self.manifest.chain  # that of a start before there were chains
+        self.manifest = dataclasses.replace(committed, fence=mine.fence, chain=chain)
         self._kept = (*self._kept, committed)[-KEPT:]
         if committed != mine:
             self._check(committed)

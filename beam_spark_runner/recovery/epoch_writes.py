@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from beam_spark_runner.core.errors import RunnerError
+from beam_spark_runner.core.errors import InvariantError, RunnerError
 from beam_spark_runner.recovery.begun_writes import (
     DELTA,
     ICEBERG,
@@ -112,12 +112,18 @@ def unwritten_after(
             epoch=epoch,
             files=tuple(sorted(each.file for each in of_step)),
             rows=sum(each.rows for each in of_step),
-            kind=tables[step].kind,
+            kind=_known_kind(tables[step]),
             before=tables[step].version if tables[step].kind == ICEBERG else "",
         )
         for step, of_step in sorted(files.items())
     )
     return (*(each for each in last if each not in done), *new)
+
+
+def _known_kind(table: TargetState) -> str:
+    if table.kind not in KINDS:
+        raise InvariantError(f"a stream writes a table of the kind {table.kind!r}")
+    return table.kind
 
 
 def outcome_of(write: EpochWrite, found: Found) -> Outcome:
@@ -132,8 +138,23 @@ def outcome_of(write: EpochWrite, found: Found) -> Outcome:
     return outcome("append", write.begun(), found)
 
 
+SNAPSHOTS_WERE_REMOVED = "the snapshots that would say so were removed from the table"
+
+
+def changed_kind(before: str, now: str) -> str:
+    """Return the reason why a table that has changed its format does not say what it has.
+
+    Args:
+        before: One of ``KINDS``.
+        now: Another one.
+    """
+    return f"it was a table of {before}, and is one of {now} now"
+
+
 class UnknownEpochWriteError(RunnerError):
     """A driver has died after an epoch, and the table does not say whether it has the rows.
+
+    It was asked: a table that cannot be reached raises other errors.
 
     Args:
         step: The name of the step.
@@ -141,19 +162,22 @@ class UnknownEpochWriteError(RunnerError):
         rows: How many rows the epoch has for it.
         epoch: The number of the epoch.
         mark: What the snapshot with these rows has.
+        reason: Why the table does not say so, as a clause.
     """
 
-    def __init__(self, step: str, target: str, rows: int, epoch: int, mark: str) -> None:
-        super().__init__(step, target, rows, epoch, mark)
+    def __init__(
+        self, step: str, target: str, rows: int, epoch: int, mark: str, reason: str
+    ) -> None:
+        super().__init__(step, target, rows, epoch, mark, reason)
         self.step, self.target, self.rows, self.epoch = step, target, rows, epoch
-        self.mark = mark
+        self.mark, self.reason = mark, reason
 
     @override
     def __str__(self) -> str:
         return (
-            f"{self.step} has {self.rows} rows of epoch {self.epoch} for {self.target}. A driver "
-            "has died when it was to write them, and the snapshots of the table that would say "
-            "whether they are there were removed. No snapshot that is left has "
-            f"beam-spark-runner.write = {self.mark} in its summary. A later start cannot continue: "
-            "look whether the table has the rows, and begin again, with an empty --checkpoint_dir"
+            f"{self.step}: it is not known whether {self.target} has the {self.rows} rows of epoch "
+            f"{self.epoch}. A driver has died before it noted their write, and {self.reason}. No "
+            "later start can continue. Look for the rows in the table (a snapshot with them has "
+            f"beam-spark-runner.write = {self.mark} in its summary), and begin again, with an "
+            "empty --checkpoint_dir"
         )

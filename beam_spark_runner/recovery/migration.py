@@ -100,11 +100,13 @@ def differences(last: Manifest, now: PipelineVersion) -> tuple[str, ...]:
 
 
 def renamed_writes(last: Manifest, now: PipelineVersion) -> tuple[EpochWrite, ...]:
-    """Return the writes that may be left, with the present names of their steps."""
+    """Return the writes that may be left, with the present names of their steps.
+
+    Those of steps that were removed by name are left out, as all else that is stored for them.
+    """
     renamed = _yet_to_rename(last, now)
-    return tuple(
-        each._replace(step=name_of(each.step, renamed) or each.step) for each in last.unwritten
-    )
+    names = ((each, name_of(each.step, renamed)) for each in last.unwritten)
+    return tuple(each._replace(step=name) for each, name in names if name is not None)
 
 
 def _difference(before: str, now: str) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import apache_beam as beam
 import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 
-from beam_spark_runner.core.errors import BundleFailedError
+from beam_spark_runner.core.errors import BundleFailedError, SparkJobError
 from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
 from beam_spark_runner.recovery.manifest import Manifest, epochs_of
@@ -145,6 +146,49 @@ def test_a_start_from_a_savepoint_writes_what_it_computes(
     flags = f"--checkpoint_dir={tmp_path / 'other'}", f"--savepoint_path={savepoint}"
     run_here(into_table(), *flags)
     assert tables.ids() == IDS
+
+
+def test_a_step_is_removed_by_name_after_its_writes(tables: TablesInMemory, tmp_path: Path) -> None:
+    with pytest.raises(BundleFailedError):
+        run_here(into_table(fatal=2 * OF_EPOCH), f"--checkpoint_dir={tmp_path}")
+    mapping = '--transform_name_mapping={"Sink": ""}'
+    run_here(numbers, f"--checkpoint_dir={tmp_path}", mapping)
+    assert tables.ids() == IDS[: 2 * OF_EPOCH]
+    assert last_manifest(tmp_path).unwritten == ()
+
+
+def test_a_table_that_cannot_be_looked_at_fails_the_run_until_it_can(
+    tables: TablesInMemory, tmp_path: Path
+) -> None:
+    """Nothing of the epoch is committed, so that the same command runs it again."""
+    away = mock.patch.object(tables, "state", side_effect=ConnectionError("the catalog is away"))
+    with away, pytest.raises(SparkJobError, match="the catalog is away"):
+        run_here(into_table(), f"--checkpoint_dir={tmp_path}")
+    assert tables.ids() == []
+    run_here(into_table(), f"--checkpoint_dir={tmp_path}")
+    assert tables.ids() == IDS
+
+
+@DIES
+def test_the_last_rows_are_written_before_it_is_said_that_nothing_is_left(
+    tables: TablesInMemory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last epoch with rows is the final one of a pipeline that is drained by its sources."""
+    build = lambda p: p | beam.Create([{"id": 1}]) | "Sink" >> sink()  # noqa: E731
+    tables.dies_at = 0
+    flags = f"--checkpoint_dir={tmp_path}", "--streaming"
+    with pytest.raises(Died):
+        run_here(build, *flags)
+    left = last_manifest(tmp_path)
+    assert left.is_final
+    assert left.unwritten != ()
+    tables.dies_at = None
+    caplog.clear()
+    run_here(build, *flags)
+    assert tables.ids() == [1]
+    assert "nothing is left to do" not in caplog.text
+    run_here(build, *flags)
+    assert "nothing is left to do" in caplog.text
 
 
 def test_rows_that_do_not_fit_are_dead_letters(tables: TablesInMemory, tmp_path: Path) -> None:

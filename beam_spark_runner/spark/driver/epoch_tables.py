@@ -12,8 +12,10 @@ from beam_spark_runner.engine.task.table_files import TableFiles
 from beam_spark_runner.recovery.begun_writes import DELTA, ICEBERG, Outcome, TargetState
 from beam_spark_runner.recovery.epoch_writes import (
     KINDS,
+    SNAPSHOTS_WERE_REMOVED,
     EpochWrite,
     UnknownEpochWriteError,
+    changed_kind,
     outcome_of,
 )
 from beam_spark_runner.spark.driver.table_schemas import struct_type
@@ -45,19 +47,18 @@ class EpochTable:
 
     def state(self) -> TargetState:
         """See ``TableToAppend``. Delta is not asked: it knows by itself which epochs it has."""
-        if self.kind == DELTA:
-            return TargetState(exists=None, kind=DELTA)
-        return self._target.state()
+        version = self._target.last_snapshot() if self.kind == ICEBERG else ""
+        return TargetState(exists=None, kind=self.kind, version=version)
 
     def is_written(self, write: EpochWrite) -> bool:
         """See ``TableToAppend``."""
-        if write.kind == self.kind == DELTA:
+        if write.kind != self.kind:
+            raise _unknown(write, str(self.opened.write), changed_kind(write.kind, self.kind))
+        if self.kind == DELTA:
             return False
-        result = outcome_of(write, self._target.look_for(write.begun()))
+        result = outcome_of(write, self._target.find_epoch(write))
         if result == Outcome.UNKNOWN:
-            raise UnknownEpochWriteError(
-                write.step, str(self.opened.write), write.rows, write.epoch, write.mark
-            )
+            raise _unknown(write, str(self.opened.write), SNAPSHOTS_WERE_REMOVED)
         return result == Outcome.IS_WRITTEN
 
     def append(self, write: EpochWrite, places: ShardLocations) -> None:
@@ -82,6 +83,10 @@ class EpochTable:
         return frame.mapInArrow(reading, struct_type(schema))
 
 
+def _unknown(write: EpochWrite, target: str, reason: str) -> UnknownEpochWriteError:
+    return UnknownEpochWriteError(write.step, target, write.rows, write.epoch, write.mark, reason)
+
+
 def epoch_table(opened: OpenWrite) -> EpochTable:
     """Return the table that a step of a streaming pipeline writes.
 
@@ -95,7 +100,11 @@ def epoch_table(opened: OpenWrite) -> EpochTable:
             "mode='append'",
             step,
         )
-    kind = WriteTarget(write, opened.session).state().kind
+    try:
+        kind = WriteTarget(write, opened.session).known_kind()
+    except Exception as error:
+        reason = opened.reason_for(error)
+        raise TableError(f"Spark cannot look at {write} now: {reason}", step) from error
     if kind not in KINDS:
         raise TableError(
             f"{write} is none of Delta or Iceberg, and only their commits can say which epoch of a "

@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
+
+from pyspark.sql import DataFrame
 
 from beam_spark_runner.core.table_steps import TableWrite
 from beam_spark_runner.recovery.begun_writes import (
@@ -44,8 +46,7 @@ class WriteTarget:
     def is_missing_table(self) -> bool:
         """Whether it is a table that its catalog says it does not have."""
         with contextlib.suppress(Exception), self._session.program_catalogs():
-            table = self._write.table
-            return bool(table) and not self._catalog.catalog.tableExists(table)
+            return self._is_missing()
         return False
 
     def provider(self) -> str:
@@ -98,6 +99,44 @@ class WriteTarget:
                 marks, _ = self._snapshots() or ({}, {})
                 return TargetState(exists=None, kind=kind, version=next(reversed(marks), ""))
             return TargetState(exists=None, kind=kind)
+
+    def known_kind(self) -> str:
+        """Return the kind of the table as it is, or as the write would create it.
+
+        Raises:
+            Exception: what Spark raises if the catalog does not answer.
+        """
+        write = self._write
+        if not write.table:
+            return _kind(write.format)
+        with self._session.program_catalogs():
+            if self._is_missing():
+                return self._state_of_missing_table().kind
+            return _kind(self._describe("Provider").lower())
+
+    def last_snapshot(self) -> str:
+        """Return the number of the newest snapshot of a table of Iceberg; empty: it has none.
+
+        Raises:
+            Exception: what Spark raises if the catalog or the storage of the table does not answer.
+        """
+        frame = self._fresh_snapshots()
+        if frame is None:
+            return ""
+        newest = frame.orderBy("committed_at", ascending=False).select("snapshot_id").limit(1)
+        return "".join(str(row["snapshot_id"]) for row in newest.collect())
+
+    def find_epoch(self, write: EpochWrite) -> Found:
+        """Return what is there of the rows of an epoch, in a table of Iceberg.
+
+        Raises:
+            Exception: what Spark raises if the catalog or the storage of the table does not answer.
+        """
+        frame = self._fresh_snapshots()
+        if frame is None:
+            return Found(TargetState(exists=False, kind=ICEBERG))
+        known = has_mark(*_marks_and_parents(frame), write.begun())
+        return Found(TargetState(exists=True, kind=ICEBERG), known)
 
     def look_for(self, begun: BegunWrite) -> Found:
         """Return what is there of a write that an earlier start has begun."""
@@ -203,8 +242,8 @@ class WriteTarget:
 
     def _describe(self, property_name: str) -> str:
         properties = self._catalog.sql(f"DESCRIBE TABLE EXTENDED {self._write.table}")
-        *_, row = properties.filter(f"col_name = '{property_name}'").collect()
-        return str(row["data_type"])
+        rows = properties.filter(f"col_name = '{property_name}'").collect()
+        return str(rows[-1]["data_type"]) if rows else ""
 
     def _version(self) -> str:
         write = self._write
@@ -214,23 +253,48 @@ class WriteTarget:
             return str(last["version"])
         return ""
 
+    def _is_missing(self) -> bool:
+        table = self._write.table
+        return bool(table) and not self._catalog.catalog.tableExists(table)
+
     def _snapshots(self) -> tuple[dict[str, str | None], dict[str, str | None]] | None:
         """Return the marks of Iceberg's snapshots, and their parents. None: they are not known."""
-        write = self._write
         with contextlib.suppress(Exception):
-            if write.table:
-                frame = self._catalog.table(f"{write.table}.snapshots")
-            else:
-                frame = self._catalog.read.format(ICEBERG).load(f"{write.path}#snapshots")
-            rows = frame.orderBy("committed_at").collect()
-            return (
-                {str(row["snapshot_id"]): (row["summary"] or {}).get(_MARK) for row in rows},
-                {
-                    str(row["snapshot_id"]): row["parent_id"] and str(row["parent_id"])
-                    for row in rows
-                },
-            )
+            return _marks_and_parents(self._snapshot_rows())
         return None
+
+    def _snapshot_rows(self) -> DataFrame:
+        write = self._write
+        if write.table:
+            frame = self._catalog.table(f"{write.table}.snapshots")
+        else:
+            frame = self._catalog.read.format(ICEBERG).load(f"{write.path}#snapshots")
+        return cast(DataFrame, frame)
+
+    def _fresh_snapshots(self) -> DataFrame | None:
+        """Return Iceberg's snapshots as they are now, one per row. None: there is no table."""
+        self.refresh()
+        with self._session.program_catalogs():
+            if self._is_missing():
+                return None
+            if table := self._write.table:
+                self._catalog.catalog.refreshTable(table)  # what a cache says may be old
+            try:
+                return self._snapshot_rows()
+            except Exception as error:
+                if not self._write.table and is_missing_table(error):
+                    return None
+                raise
+
+
+def _marks_and_parents(
+    snapshots: DataFrame,
+) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    rows = snapshots.orderBy("committed_at").collect()
+    return (
+        {str(row["snapshot_id"]): (row["summary"] or {}).get(_MARK) for row in rows},
+        {str(row["snapshot_id"]): row["parent_id"] and str(row["parent_id"]) for row in rows},
+    )
 
 
 def _kind(source: str) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.recovery.begun_writes import (
     DELTA,
     ICEBERG,
@@ -35,6 +36,12 @@ def test_each_step_has_one_write_with_the_files_of_all_tasks() -> None:
         EpochWrite("A", writer_name("c", "A"), 7, ("a0", "a1"), 3, DELTA),
         EpochWrite("B", writer_name("c", "B"), 7, ("b0",), 4, ICEBERG, "17"),
     )
+
+
+def test_no_write_is_noted_for_a_table_of_an_unknown_kind() -> None:
+    made = [RowsOfTask("A", "a0", 1)]
+    with pytest.raises(InvariantError):
+        unwritten_after((), (), "c", 7, made, {"A": TargetState(exists=None)})
 
 
 def test_an_epoch_without_rows_leaves_nothing() -> None:
