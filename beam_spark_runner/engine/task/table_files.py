@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from beam_spark_runner.core.errors import CheckpointStorageError
+from beam_spark_runner.core.errors import OutputStorageError
 from beam_spark_runner.engine.epoch_files import folder_of_epochs
 from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.rows.table_rows import conformed
@@ -32,7 +32,7 @@ class TableFiles:
 
         Raises:
             DamagedFileError: a file is damaged.
-            CheckpointStorageError: a file is missing, or the folder does not answer.
+            OutputStorageError: a file is missing, or the folder does not answer.
         """
         folder = folder_of_epochs(self.places)
         for name in names:
@@ -43,4 +43,4 @@ class TableFiles:
                             for batch in reader:
                                 yield conformed(batch, self.table_schema)
             except OSError as error:
-                raise CheckpointStorageError(f"{self.places.deltas}/{name}", str(error)) from error
+                raise OutputStorageError(f"{self.places.deltas}/{name}", str(error)) from error

@@ -215,6 +215,16 @@ def test_what_another_version_has_committed_meanwhile_is_checked() -> None:
         mine.commit(dataclasses.replace(mine.manifest, epoch=2, parent=1))
 
 
+def test_a_start_keeps_its_chain_if_one_without_a_chain_has_committed_meanwhile() -> None:
+    files = Files()
+    mine = start(files, chain="mine")
+    last = mine.manifest
+    of_other = dataclasses.replace(last, epoch=1, parent=0, fence=0, chain="")
+    files.files[manifest_name("main", 1)] = encode(of_other)
+    mine.commit(dataclasses.replace(last, epoch=1, parent=0))
+    assert (mine.manifest.epoch, mine.manifest.chain) == (1, "mine")
+
+
 def test_what_starts_leave_that_fail_again_and_again_does_not_pile_up() -> None:
     """Tasks have stored something of an epoch that no start has brought to its end."""
     files = Files()
