@@ -2,6 +2,8 @@
 
 Spark tables are known from the graph; the sources and sinks of Beam report the others in metrics.
 
+Names have no users, passwords or queries: whoever may see the lineage need not know those.
+
 Source: OpenLineage "Naming", Beam ``apache_beam.metrics.metric.Lineage``.
 """
 
@@ -18,9 +20,14 @@ from beam_spark_runner.core.table_steps import (
 )
 from beam_spark_runner.graph.model import Graph
 
-_BUCKETS = {"s3": "s3", "gcs": "gs", "gs": "gs"}
-_URL = re.compile(r"(?P<scheme>[\w+.-]+)://(?P<place>[^/]*)/?(?P<rest>.*)")
-_JDBC = re.compile(r"jdbc:(?P<kind>\w+)://(?P<place>[^/?;]+)/?(?P<database>[^?;]*)")
+_BUCKETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gcs": "gs", "gs": "gs"}
+_CONTAINERS = {"abfs": "abfss", "abfss": "abfss", "wasb": "wasbs", "wasbs": "wasbs"}
+"""Azure's: ``abfss://container@account``, where what is before ``@`` is no user."""
+_URL = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*):(//(?P<place>[^/]*))?(?P<path>/.*|$)", re.DOTALL)
+_QUERY = re.compile(r"\?[\w.-]+=.*", re.DOTALL)  # a "?" alone stands for any character of a path
+_JDBC = re.compile(r"jdbc:(?P<kind>\w+)://(?P<rest>[^?;]*)")
+_HOST = r"([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?"
+_DATABASE = re.compile(rf"(?P<place>{_HOST}(,{_HOST})*)(/(?P<database>.*))?")
 
 
 class Dataset(NamedTuple):
@@ -65,19 +72,35 @@ def _of_table(table: TableRead | TableWrite) -> Dataset | None:
         return Dataset("spark", table.table)
     if table.path:
         return _of_path(table.path)
-    url, name = database_of(table.options)
+    return _of_database(*database_of(table.options))
+
+
+def _of_database(url: str, name: str) -> Dataset | None:
     match = _JDBC.match(url)
-    if match is None or not name:
+    if match is None or not name or name.startswith("("):  # a query
+        return None
+    # Of what is not surely a host, a part may be a password.
+    found = _DATABASE.fullmatch(match["rest"].rpartition("@")[2])
+    if found is None:
         return None
     kind = "postgres" if match["kind"] == "postgresql" else match["kind"]
-    return Dataset(f"{kind}://{match['place']}", f"{match['database']}.{name}".lstrip("."))
+    return Dataset(f"{kind}://{found['place']}", f"{found['database'] or ''}.{name}".lstrip("."))
 
 
 def _of_path(path: str) -> Dataset:
-    match = _URL.match(path)
-    if match is None or match["scheme"] == "file":
-        return Dataset("file", path if match is None else f"/{match['rest']}")
-    return Dataset(f"{match['scheme']}://{match['place']}", match["rest"] or "/")
+    match = _URL.fullmatch(path)
+    if match is None:
+        return Dataset("file", path)
+    scheme, place = match["scheme"], match["place"] or ""
+    name = _QUERY.sub("", match["path"]).rstrip("/") or "/"
+    if scheme in _CONTAINERS:
+        return Dataset(f"{_CONTAINERS[scheme]}://{place}", name.lstrip("/") or "/")
+    place = place.rpartition("@")[2]
+    if scheme in _BUCKETS:
+        return Dataset(f"{_BUCKETS[scheme]}://{place}", name.lstrip("/") or "/")
+    if not place or (scheme, place) == ("file", "localhost"):
+        return Dataset(scheme, name)
+    return Dataset(f"{scheme}://{place}", name)
 
 
 def reported(parts: Iterable[Sequence[str]]) -> frozenset[Dataset]:

@@ -51,7 +51,18 @@ def graph_with(read: TableRead, write: TableWrite) -> Graph:
         ({"table": "lake.db.sales"}, Dataset("spark", "lake.db.sales")),
         ({"path": "/data/sales"}, Dataset("file", "/data/sales")),
         ({"path": "file:///data/sales"}, Dataset("file", "/data/sales")),
-        ({"path": "s3a://bucket/sales"}, Dataset("s3a://bucket", "sales")),
+        ({"path": "file:/data/sales"}, Dataset("file", "/data/sales")),
+        ({"path": "file://localhost/data/sales/"}, Dataset("file", "/data/sales")),
+        ({"path": "s3://bucket/sales"}, Dataset("s3://bucket", "sales")),
+        ({"path": "s3a://bucket/sales"}, Dataset("s3://bucket", "sales")),
+        ({"path": "s3n://key:secret@bucket/sales"}, Dataset("s3://bucket", "sales")),
+        ({"path": "gs://bucket"}, Dataset("gs://bucket", "/")),
+        ({"path": "hdfs://host:8020/data/sales"}, Dataset("hdfs://host:8020", "/data/sales")),
+        ({"path": "hdfs:///data/part-?"}, Dataset("hdfs", "/data/part-?")),
+        (
+            {"path": "abfss://box@me.dfs.core.windows.net/sales?sv=1&sig=secret"},
+            Dataset("abfss://box@me.dfs.core.windows.net", "sales"),
+        ),
         (
             {
                 "format": "jdbc",
@@ -66,6 +77,47 @@ def test_tables(target: dict[str, Any], expected: Dataset) -> None:
     assert found == Datasets(frozenset({expected}), frozenset({expected}))
 
 
+def jdbc(url: str, name: str = "sales") -> Datasets:
+    options = {"url": url, "dbtable": name}
+    table = {"format": "jdbc", "options": options}
+    return tables_in(graph_with(TableRead(**table), TableWrite(**table)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        "me:secret@db:3306/shop",
+        "me:sec@ret@db:3306/shop",
+        "me:sec/ret@db:3306/shop",
+        "db:3306/shop?user=me&password=secret",
+        "db:3306/shop?user=me&password=sec@ret",
+        "me:secret@db:3306/shop;password=secret",
+    ],
+)
+def test_users_and_passwords_of_databases_are_left_out(secrets: str) -> None:
+    expected = frozenset({Dataset("mysql://db:3306", "shop.sales")})
+    assert jdbc(f"jdbc:mysql://{secrets}") == Datasets(expected, expected)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:mysql://me:sec?ret@db:3306/shop",
+        "jdbc:mysql://address=(host=db)(password=secret)/shop",
+        "jdbc:mysql://(host=db,password=secret)/shop",
+    ],
+)
+def test_a_database_whose_host_is_not_clear_has_no_name(url: str) -> None:
+    assert jdbc(url) == Datasets()
+
+
+@pytest.mark.parametrize("hosts", ["one,two:3306", "[::1]:3306"])
+def test_hosts_of_databases(hosts: str) -> None:
+    (found,) = jdbc(f"jdbc:mysql://{hosts}/shop").inputs
+    assert found.namespace == f"mysql://{hosts}"
+
+
 def test_queries_have_no_names() -> None:
     read, write = TableRead(query="SELECT 1"), TableWrite(format="jdbc", options={"url": "x"})
     assert tables_in(graph_with(read, write)) == Datasets()
+    assert jdbc("jdbc:mysql://db/shop", "(SELECT 1) AS one") == Datasets()
