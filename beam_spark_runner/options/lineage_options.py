@@ -22,13 +22,23 @@ def lineage_url(values: argparse.Namespace, job_endpoint: str | None) -> str | N
         return None
     if job_endpoint is not None:
         raise OptionsError("lineage_url", "has no effect with --job_endpoint")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not _is_of_a_server(url):
+        _, at, place = url.rpartition("@")
+        shown = f"…@{place}" if at else url  # without a password
         raise OptionsError(
-            "lineage_url", f"{url!r} is not the URL of a server, such as http://host:5000"
+            "lineage_url", f"{shown!r} is not the URL of a server, such as http://host:5000"
         )
     if importlib.util.find_spec("openlineage") is None:
         raise OptionsError(
             "lineage_url", "needs openlineage-python: pip install 'beam-spark-runner[lineage]'"
         )
     return str(url)
+
+
+def _is_of_a_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises if it is no number
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,6 +12,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
+from beam_spark_runner.job.run import lineage
 from beam_spark_runner.transforms import WriteToKafka
 from tests.harvest import run
 from tests.pipelines.kafka_in_memory import Kafka
@@ -24,12 +26,14 @@ class Server(HTTPServer):
 
     Attributes:
         events: What it has got.
+        credentials: The header ``Authorization`` of each request.
         status: Of its answers.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.events: list[dict[str, Any]] = []
+        self.credentials: list[str | None] = []
         self.status = 201
 
     @property
@@ -43,6 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         assert self.path == "/api/v1/lineage"
+        self.server.credentials.append(self.headers["Authorization"])
         if self.server.status < 400:
             self.server.events.append(json.loads(body))
         self.send_response(self.server.status)
@@ -130,7 +135,47 @@ def test_a_server_that_does_not_answer_is_a_warning(
     assert "secret" not in warning
 
 
-@pytest.mark.parametrize("url", ["marquez", "ftp://host"])
+def with_user(url: str) -> str:
+    return url.replace("http://", "http://me:sec%2Fret@")
+
+
+def test_user_and_password_of_the_url(server: Server) -> None:
+    run_here(lambda p: p | beam.Create([1]) | beam.Map(str), with_user(server.url))
+    assert set(server.credentials) == {f"Basic {b64encode(b'me:sec/ret').decode()}"}
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_user_and_password_are_not_logged(
+    server: Server, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    server.status = status
+    with caplog.at_level("DEBUG", "openlineage"):
+        run_here(lambda p: p | beam.Create([1]) | beam.Map(str), with_user(server.url))
+    assert f"{status} " in caplog.text or "too many" in caplog.text
+    assert "ret@" not in caplog.text
+
+
+def test_names_that_cannot_be_found_are_one_warning(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise ValueError("no names")
+
+    monkeypatch.setattr(lineage, "tables_in", fails)
+    run_here(lambda p: p | beam.Create([1]) | beam.Map(str), server.url)
+    assert [each["eventType"] for each in server.events] == ["START", "COMPLETE"]
+    (warning,) = (text for text in caplog.messages if "the lineage of the pipeline" in text)
+    assert "no names" in warning
+
+
+@pytest.mark.parametrize("url", ["ftp://me:secret@host", "http://me:sec/ret@host"])
+def test_the_password_of_a_wrong_url_is_not_shown(url: str) -> None:
+    with pytest.raises(OptionsError, match=r"'…@host' is not the URL of a server") as raised:
+        run_here(lambda p: p | beam.Create([1]), url)
+    assert "sec" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["marquez", "ftp://host", "http://host:port"])
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(OptionsError, match=r"--lineage_url: .* is not the URL of a server"):
         run_here(lambda p: p | beam.Create([1]), url)

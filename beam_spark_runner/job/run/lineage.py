@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from apache_beam.metrics.metric import Lineage, MetricResults, MetricsFilter
 from apache_beam.runners.runner import PipelineState
@@ -53,42 +53,50 @@ class _Run:
     """One run of a job, as OpenLineage sees it."""
 
     def __init__(self, job: Job, name: str, url: str) -> None:
-        self._job, self._name, self._url = job, name, url
+        self._job, self._name = job, name
+        self._url, self._user = _without_user(url)
         self._id = str(uuid.uuid4())
         self._has_failed = False
         self._client: OpenLineageClient | None = None
 
     def report(self) -> None:
         """Send the events of the run; of a job that a later start continues, no end."""
-        known = self._datasets()
+        known = self._datasets(Datasets())
         self._send("START", known)
         while not self._job.wait(_AGAIN_S):
-            if (found := self._datasets()) != known:
+            if (found := self._datasets(known)) != known:
                 known = found
                 self._send("RUNNING", known)
         if self._job.is_over:
-            self._send(_ENDS.get(self._job.state, "COMPLETE"), self._datasets())
+            self._send(_ENDS.get(self._job.state, "COMPLETE"), self._datasets(known))
 
-    def _datasets(self) -> Datasets:
+    def _datasets(self, known: Datasets) -> Datasets:
+        """Return the data sets found so far; those already known, if they cannot be found."""
         job = self._job
-        results = to_metric_results(job.tally.committed, job.attempted(), step_names=job.step_names)
-        return tables_in(job.plan.graph) | Datasets(
-            reported(_names(results, Lineage.SOURCE)), reported(_names(results, Lineage.SINK))
-        )
+        try:
+            results = to_metric_results(
+                job.tally.committed, job.attempted(), step_names=job.step_names
+            )
+            return tables_in(job.plan.graph) | Datasets(
+                reported(_names(results, Lineage.SOURCE)), reported(_names(results, Lineage.SINK))
+            )
+        except Exception as error:  # of what users' steps have reported, or name
+            self._warn("the data sets cannot be named", error)
+            return known
 
     def _send(self, kind: str, datasets: Datasets) -> None:
-        """Send an event; the first one that does not arrive is a warning."""
         try:
             self._open().emit(self._event(kind, datasets))
         except Exception as error:  # of any transport
-            if not self._has_failed:
-                _LOGGER.warning(
-                    "the lineage of the pipeline is incomplete: %s did not take the event %s: %s",
-                    urlsplit(self._url).netloc.rpartition("@")[2],
-                    kind,
-                    message_of(error),
-                )
-            self._has_failed = True
+            self._warn(f"{urlsplit(self._url).netloc} did not take the event {kind}", error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Log the first failure of a run, and no other."""
+        if not self._has_failed:
+            _LOGGER.warning(
+                "the lineage of the pipeline is incomplete: %s: %s", what, message_of(error)
+            )
+        self._has_failed = True
 
     def _open(self) -> "OpenLineageClient":
         if self._client is None:
@@ -102,7 +110,10 @@ class _Run:
             config = HttpConfig(url=self._url, timeout=_TIMEOUT_S, retry=_RETRY)
             if key := os.environ.get("OPENLINEAGE_API_KEY"):
                 config.auth = ApiKeyTokenProvider({"apiKey": key})
-            self._client = OpenLineageClient(transport=HttpTransport(config))
+            transport = HttpTransport(config)
+            if self._user is not None:
+                transport.session.auth = self._user
+            self._client = OpenLineageClient(transport=transport)
         return self._client
 
     def _event(self, kind: str, datasets: Datasets) -> Any:
@@ -129,6 +140,17 @@ class _Run:
             inputs=[event_v2.InputDataset(*each) for each in _sorted(datasets.inputs)],
             outputs=[event_v2.OutputDataset(*each) for each in _sorted(datasets.outputs)],
         )
+
+
+def _without_user(url: str) -> tuple[str, tuple[bytes, bytes] | None]:
+    """Return a URL without user and password, which errors would show, and both of them."""
+    parts = urlsplit(url)
+    user, at, place = parts.netloc.rpartition("@")
+    if not at:
+        return url, None
+    name, _, password = user.partition(":")
+    shown = parts._replace(netloc=place).geturl()
+    return shown, (unquote_to_bytes(name), unquote_to_bytes(password))
 
 
 def _names(results: Any, label: str) -> Iterator[Sequence[str]]:
