@@ -32,8 +32,8 @@ def derive_partitions(
 ) -> int:
     """Choose the number of partitions of a segment that reads ``coded_bytes`` of rows.
 
-    It is a multiple of the least number, which is usually that of the slots: three equal tasks take
-    as long in two slots as four tasks of the same size.
+    Below the greatest number, it is a multiple of the least one, which is usually that of the
+    slots: three equal tasks take as long in two slots as four smaller ones.
 
     Args:
         min_partitions: The least number of partitions.

@@ -41,7 +41,7 @@ def serve(driver: Connection, idle_s: float, max_s: float) -> None:
     while driver.poll(patience_s):
         try:
             request: Request = driver.recv()
-        except EOFError:  # the driver needs the task no longer
+        except EOFError:  # the driver no longer needs the task
             return
         driver.send(_response_to(request, chains))
         if time.monotonic() > ends_at_s:

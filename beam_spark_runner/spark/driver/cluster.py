@@ -129,7 +129,7 @@ class SparkCluster:
 
     def helping(self, run: int, help_with: Callable[[Offer], JobResult] | None) -> HelpingJob:
         """See ``Cluster``."""
-        return HelpingJob(self._settings.offers, self._settings.cancel, run, help_with)
+        return HelpingJob(self._settings.offers, self._cancel, run, help_with)
 
     def no_rows(self) -> NoRows:
         """See ``Cluster``."""
@@ -213,6 +213,12 @@ class SparkCluster:
         reports: list[bytes] = []
         rows = list(without_reports(schema.decoded_batches(coded), reports))
         return LevelsResult(DriverRows(self._spark, rows), reports_of(reports), rows)
+
+    def _cancel(self) -> None:
+        """Cancel the Spark jobs of the pipeline that run now."""
+        if self._first_task is not None:
+            self._first_task.release()  # else, the next request would meet the cancelled job
+        self._settings.cancel()
 
     def _new_first_task(self) -> ResidentTask:
         settings = self._settings

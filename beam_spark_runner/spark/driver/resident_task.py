@@ -25,6 +25,7 @@ from beam_spark_runner.engine.task.resident_requests import (
 from beam_spark_runner.scheduling.attempts import Report
 from beam_spark_runner.spark.driver.one_task import collect_values
 from beam_spark_runner.spark.pyspark_internals import activate_session
+from beam_spark_runner.spark.socket_folders import socket_folder
 from beam_spark_runner.spark.worker.task_functions import serving_function
 
 MAX_BYTES = 64 << 20
@@ -143,7 +144,8 @@ class ResidentTask:
         """
         self._known_programs = []
         with (
-            tempfile.TemporaryDirectory(prefix="beam-") as folder,  # only this user may enter it
+            # Only this user may enter it.
+            tempfile.TemporaryDirectory(prefix="beam-", dir=socket_folder()) as folder,
             socket.socket(socket.AF_UNIX) as listener,
         ):
             address = str(Path(folder, "driver"))

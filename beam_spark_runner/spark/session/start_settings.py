@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from beam_spark_runner.harness.program_folders import import_path
+from beam_spark_runner.spark.socket_folders import socket_folder
 
 _LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-_MAX_SOCKET_FOLDER = 60  # a socket's path has at most 103 bytes on every system
 _LATER_C2 = (
     "-XX:Tier4InvocationThreshold=25000",
     "-XX:Tier4MinInvocationThreshold=3000",
@@ -45,11 +45,11 @@ def settings_of_runner(
         # Spark 3.5 has no setting of the session for it.
         "spark.python.worker.faulthandler.enabled": "true",
     }
-    of_sockets = temporary or tempfile.gettempdir()
-    if not is_local or len(of_sockets) > _MAX_SOCKET_FOLDER:
-        # By default they lie in Java's temp folder, which YARN makes longer than a path
-        # of a socket may be.
-        settings["spark.python.unix.domain.socket.dir"] = "/tmp"
+    # By default they lie in Java's temp folder, which YARN makes longer than a path of a socket may
+    # be.
+    of_sockets = socket_folder(temporary) if is_local else "/tmp"
+    if of_sockets != (temporary or tempfile.gettempdir()):
+        settings["spark.python.unix.domain.socket.dir"] = of_sockets
     if is_local:
         # No port on the network; and no warning about this machine's own host name.
         settings["spark.driver.host"] = _LOOPBACK

@@ -1,6 +1,7 @@
 """Tasks that stay for many requests, without Spark: a thread in place of its job."""
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,16 @@ def test_a_task_with_a_request_is_not_released(
     for _ in range(2):
         assert resident.begin_segment(segment, 600.0) is not None
     assert spark.jobs == 1
+
+
+def test_the_folder_of_temporary_files_may_have_a_long_path(
+    resident: ResidentTask,
+    segment: Sequence[LevelProgram],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert resident.begin_segment(segment, 600.0) is not None
+    assert list(folder.iterdir()) == []

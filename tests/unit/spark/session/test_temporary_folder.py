@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from beam_spark_runner.core.errors import SparkSetupError
-from beam_spark_runner.spark.session import launch, start_settings
+from beam_spark_runner.spark import socket_folders
+from beam_spark_runner.spark.session import launch
 from beam_spark_runner.spark.session.start_settings import settings_of_runner
 
 
@@ -28,7 +29,7 @@ def test_a_jvm_that_the_runner_starts_has_a_private_folder(temporary: Path) -> N
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_sockets_of_long_paths_are_elsewhere(*, is_long: bool) -> None:
-    path = "/" + "t" * (start_settings._MAX_SOCKET_FOLDER - (0 if is_long else 1))
+    path = "/" + "t" * (socket_folders._MAX_LENGTH - (0 if is_long else 1))
     settings = settings_of_runner(path, is_local=True, has_fresh_jvm=True, given={})
     assert ("spark.python.unix.domain.socket.dir" in settings) is is_long
 
