@@ -36,6 +36,7 @@ class Overlay:
         self._few: dict[bytes, bytes | None] = {}
         self._few_keys: list[bytes] = []  # in their order
         self._few_bytes = 0
+        self._has_cleared = False
         self._file: _OverlayFile | None = None
 
     def close(self) -> None:
@@ -58,7 +59,8 @@ class Overlay:
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set the new value of a record; None: it is removed."""
-        if not self.changes:
+        if not self._has_cleared:
+            self._has_cleared = True
             remove_unlocked(self._folder, _PREFIX)
         self.changes += 1
         if self._file is None:

@@ -68,6 +68,7 @@ def test_what_killed_processes_have_left_is_removed(
 
     def begun() -> Overlay:
         overlay = Overlay(tmp_path)
+        overlay.forget(b"unknown")
         overlay.put(b"begun", b"")
         return overlay
 
