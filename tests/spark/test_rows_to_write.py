@@ -161,7 +161,7 @@ def losing(folder: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
         assert context is not None
         seen = folder / f"seen-{context.partitionId()}"
         if seen.exists() and (folder / "lost").exists():
-            (folder / "lost").unlink()
+            (folder / "lost").unlink(missing_ok=True)  # by several tasks at once
             raise RuntimeError("Checkpoint block rdd_1_0 not found")
         seen.touch()
         return batches
