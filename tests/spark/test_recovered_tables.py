@@ -147,7 +147,8 @@ def changes_of(job: TableJob) -> list[str]:
 
 def is_open(job: TableJob) -> bool:
     """Whether rows are in the table, and the last commit says only that the write has begun."""
-    names = sorted(job.own.glob("batch-*.manifest"))
+    # A job that was submitted and has not begun has no folder yet.
+    names = sorted(job.folder.glob("job-*/batch-*.manifest"))
     if not names:
         return False
     return bool(decode(names[-1].read_bytes(), "newest").begun) and NEW[0] in job.ids()
