@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 
 from beam_spark_runner.core.errors import BundleFailedError, OptionsError
+from beam_spark_runner.core.version import VERSION
 from beam_spark_runner.job.run import lineage
 from beam_spark_runner.transforms import WriteToKafka
 from tests.harvest import run
@@ -90,7 +91,7 @@ def test_files_that_are_read_and_written(server: Server, tmp_path: Path) -> None
     assert start["run"]["runId"] == end["run"]["runId"]
     assert (end["job"]["namespace"], end["job"]["name"]) == ("default", "shop")
     assert end["job"]["facets"]["jobType"]["processingType"] == "BATCH"
-    assert end["producer"].startswith("https://")
+    assert end["producer"] == f"urn:beam-spark-runner:{VERSION}"
     inputs = [(each["namespace"], each["name"]) for each in end["inputs"]]
     assert ("file", str(source)) in inputs
     outputs = [each["name"] for each in end["outputs"]]

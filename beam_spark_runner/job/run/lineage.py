@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
 
 _LOGGER = logging.getLogger(__name__)
-_PRODUCER = f"https://pypi.org/project/beam-spark-runner/{VERSION}"
+_PRODUCER = f"urn:beam-spark-runner:{VERSION}"  # a URI, as the specification asks for
 _TIMEOUT_S = 5.0
 _RETRY = {"total": 1, "backoff_factor": 0.3, "status_forcelist": [502, 503, 504]}
 _AGAIN_S = 60.0  # a stream finds more data sets while it runs
