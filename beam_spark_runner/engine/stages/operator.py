@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from apache_beam.utils.windowed_value import WindowedValue
 from typing_extensions import override
@@ -147,6 +147,52 @@ class OneBundle(Operator):
     @override
     def abort(self) -> None:
         self._bundle.abort()
+
+
+class WithoutBundle(Operator):
+    """Takes elements into an input that stores them. No step runs here.
+
+    Attributes:
+        input: is closed when the stage ends, with or without a result.
+    """
+
+    input: "ClosingInput"
+
+    @override
+    def enter(self) -> None: ...
+
+    @property
+    @override
+    def bundle(self) -> None:
+        return None
+
+    @override
+    def progress(self) -> Sequence[bytes]:
+        return ()
+
+    @override
+    def finish(self, outcome: Outcome) -> list[bytes]:
+        try:
+            self.store(outcome)
+        finally:
+            self.input.close()
+        return []
+
+    @abc.abstractmethod
+    def store(self, outcome: Outcome) -> None:
+        """Store what the input has taken, and add it to what the stage reports."""
+
+    @override
+    def abort(self) -> None:
+        self.input.close()
+
+
+class ClosingInput(BundleInput, Protocol):
+    """An input that has temporary files."""
+
+    def close(self) -> None:
+        """Delete them."""
+        ...
 
 
 class _JoinedInput:

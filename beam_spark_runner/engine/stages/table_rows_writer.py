@@ -3,7 +3,6 @@
 import contextlib
 import tempfile
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from beam_spark_runner.core.errors import CheckpointStorageError
 from beam_spark_runner.engine.epoch_files import folder_of_epochs, scratch_folder
 from beam_spark_runner.engine.rows.table_rows import count_rows
 from beam_spark_runner.engine.stages.context import StageContext
-from beam_spark_runner.engine.stages.operator import Operator
+from beam_spark_runner.engine.stages.operator import WithoutBundle
 from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.siblings import StagesOfEpoch
 from beam_spark_runner.recovery.sweep import table_rows_name
@@ -23,8 +22,8 @@ from beam_spark_runner.state.checked_blocks import BlockWriter
 from beam_spark_runner.state.stored_deltas import ShardStorageError
 
 
-class TableRowsWriter(Operator):
-    """Writes Arrow batches into a file of the checkpoint, one block for each. No step runs here.
+class TableRowsWriter(WithoutBundle):
+    """Writes Arrow batches into a file of the checkpoint, one block for each.
 
     Args:
         context: the stage.
@@ -41,34 +40,13 @@ class TableRowsWriter(Operator):
         self.input = TableRowsFile(self._name, scratch_folder(self._places))
 
     @override
-    def enter(self) -> None: ...
-
-    @property
-    @override
-    def bundle(self) -> None:
-        return None
-
-    @override
-    def progress(self) -> Sequence[bytes]:
-        return ()
-
-    @override
-    def finish(self, outcome: Outcome) -> list[bytes]:
-        """Store the file, if there are rows."""
-        try:
-            path = self.input.finish()
-            if path is not None:
-                folder_of_epochs(self._places).put(self._name, path)
-                outcome.table_rows = [
-                    reports_pb2.TableRows(dest=self._dest, file=self._name, rows=self.input.count)
-                ]
-        finally:
-            self.input.close()
-        return []
-
-    @override
-    def abort(self) -> None:
-        self.input.close()
+    def store(self, outcome: Outcome) -> None:
+        path = self.input.finish()
+        if path is not None:
+            folder_of_epochs(self._places).put(self._name, path)
+            outcome.table_rows = [
+                reports_pb2.TableRows(dest=self._dest, file=self._name, rows=self.input.count)
+            ]
 
 
 class TableRowsFile:

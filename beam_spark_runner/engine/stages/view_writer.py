@@ -10,15 +10,15 @@ from beam_spark_runner._generated import reports_pb2
 from beam_spark_runner.engine.epoch_files import folder_of_epochs, scratch_folder
 from beam_spark_runner.engine.side_inputs.view_panes import PaneId, PanesOfView
 from beam_spark_runner.engine.stages.context import StageContext
-from beam_spark_runner.engine.stages.operator import Operator
+from beam_spark_runner.engine.stages.operator import WithoutBundle
 from beam_spark_runner.engine.stages.outcome import Outcome
 from beam_spark_runner.engine.stages.siblings import StagesOfEpoch
 from beam_spark_runner.recovery.sweep import view_name
 from beam_spark_runner.semantics.timers import expiry_us
 
 
-class ViewWriter(Operator):
-    """Writes the panes of a side input that fire into files. No step runs here.
+class ViewWriter(WithoutBundle):
+    """Writes the panes of a side input that fire into files.
 
     Args:
         context: the stage.
@@ -38,26 +38,9 @@ class ViewWriter(Operator):
         )
 
     @override
-    def enter(self) -> None: ...
-
-    @property
-    @override
-    def bundle(self) -> None:
-        return None
-
-    @override
-    def progress(self) -> Sequence[bytes]:
-        return ()
-
-    @override
-    def finish(self, outcome: Outcome) -> list[bytes]:
-        """Write the panes that have fired."""
-        try:
-            if panes := self.input.last_panes():
-                outcome.views = self._write(panes)
-        finally:
-            self.input.close()
-        return []
+    def store(self, outcome: Outcome) -> None:
+        if panes := self.input.last_panes():
+            outcome.views = self._write(panes)
 
     def _write(self, panes: Sequence[tuple[PaneId, int]]) -> Sequence[reports_pb2.View]:
         places, dest = self._places, self._program.input.dest
@@ -78,7 +61,3 @@ class ViewWriter(Operator):
             )
             for pane_id, end_us in panes
         ]
-
-    @override
-    def abort(self) -> None:
-        self.input.close()
