@@ -30,7 +30,7 @@ from beam_spark_runner.harness.beam.chunks import (
 )
 from beam_spark_runner.harness.beam.held_open import constants_wait_for, let_pass
 from beam_spark_runner.harness.beam.partition_steps import PartitionParDo, takes_partition
-from beam_spark_runner.harness.beam.step_choice import Arguments
+from beam_spark_runner.harness.beam.step_choice import Arguments, is_given_by_beam
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
 PAR_DO_URN = "beam_spark_runner:par_do:v1"
@@ -135,7 +135,7 @@ def _create_par_do(
         or side_inputs  # from before the Fn API
         or main_tag(list(transform.outputs)) not in transform.outputs  # as of packed combiners
         or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
-        or process.defaults  # parameters that Beam fills in
+        or any(map(is_given_by_beam, process.defaults))
         or fn._process_batch_defined
         or getattr(process.method_value, "_beam_yields_batches", False)
     ):

@@ -15,6 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_spark_runner.harness.beam.current_element import CurrentElement
 from beam_spark_runner.harness.beam.key_states import KeyStates
+from beam_spark_runner.harness.beam.step_choice import is_given_by_beam
 
 _KNOWN = (
     core.DoFn.ElementParam,
@@ -38,11 +39,11 @@ def can_call(fn: core.DoFn) -> bool:
 
 
 def _is_known(default: Any) -> bool:
-    if isinstance(default, core._DoFnParam):
-        return (
-            isinstance(default, (core.DoFn.StateParam, core.DoFn.TimerParam)) or default in _KNOWN
-        )
-    return not (isinstance(default, type) and issubclass(default, core._DoFnParam))
+    return (
+        not is_given_by_beam(default)
+        or isinstance(default, (core.DoFn.StateParam, core.DoFn.TimerParam))
+        or (isinstance(default, core._DoFnParam) and default in _KNOWN)
+    )
 
 
 class KeyedCall:

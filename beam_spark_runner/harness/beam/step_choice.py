@@ -47,6 +47,13 @@ class Arguments(NamedTuple):
 _NO_ARGUMENTS = Arguments()
 
 
+def is_given_by_beam(default: Any) -> bool:
+    """Whether a default asks for an argument of Beam, such as the timestamp of the element."""
+    return isinstance(default, core._DoFnParam) or (
+        isinstance(default, type) and issubclass(default, core._DoFnParam)
+    )
+
+
 def step_for(fn: beam.DoFn, arguments: Arguments = _NO_ARGUMENTS) -> Step:
     """Choose the loop for a DoFn whose ``process`` takes the element and constant arguments.
 

@@ -124,6 +124,10 @@ def in_pair(value: Any) -> tuple[Any, int]:
     return value, len(READ)
 
 
+def with_defaults(value: Any, first: Any = "first", second: Any = ()) -> list[Any]:
+    return [value, first, *second]
+
+
 def twice(value: Any) -> Iterator[Any]:
     yield value
     yield value
@@ -349,6 +353,16 @@ STEPS: dict[str, Step] = {
     "passed on": Step(_mapped(lambda: passed_on), _same),
     "in list": Step(_mapped(lambda: in_list), _always(LISTS)),
     "in pair": Step(_mapped(lambda: in_pair), _wrapped),
+    "defaults": Step(_mapped(lambda: with_defaults), _always(LISTS)),
+    "defaults of FlatMap": Step(_flat(lambda: with_defaults), _always(MIXED), factor=2),
+    "first default given": Step(
+        lambda collection, label: (collection | label >> beam.Map(with_defaults, "given"),),
+        _always(LISTS),
+    ),
+    "second default given": Step(
+        lambda collection, label: (collection | label >> beam.Map(with_defaults, second=[1]),),
+        _always(LISTS),
+    ),
     "reused": Step(_mapped(_reusing), _always(LISTS)),
     "keeping results": Step(_mapped(_keeping_results), _always(LISTS), needs_order=True),
     "keeping filter": Step(_filtered(_keeping_values), _same, needs_order=True),
