@@ -260,7 +260,8 @@ class Job:
         )
         with running_at_end(steps):
             try:
-                self._final_state = self._run_plan()
+                with self.session.job_scope(self.job_id, "Verify executors"):
+                    self._final_state = self._run_plan()
             except BaseException as error:
                 if self._control.is_cancelled or self._control.is_suspended:
                     self._final_state = PipelineState.CANCELLED
@@ -280,10 +281,9 @@ class Job:
             )
         if self._recovery is not None:
             self._recovery.begin(self.plan, self.session, self.job_id, self._control)
-        with self.session.job_scope(self.job_id, "Verify executors"):
-            check_executors_of(self.session, self.config)
-            self._control.check()
-            self._storage.open()
+        check_executors_of(self.session, self.config)
+        self._control.check()
+        self._storage.open()
         self._telemetry = listen(
             self._prepared, self.session, self._storage.mounted, self.messages, self.live
         )

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,6 +53,13 @@ def release_connect_session(spark: Any) -> None:
         spark.client.close()
 
 
+class _Scope(threading.local):
+    """What the Spark jobs of a thread are tagged and described with: each change asks the JVM."""
+
+    tag: str | None = None
+    description: str | None = None
+
+
 class SessionHandle:
     """A session to run one pipeline in. Made by ``open_session``.
 
@@ -99,6 +107,7 @@ class SessionHandle:
         )
         self._broadcasts: list[Any] = []
         self._is_closed = False
+        self._scope = _Scope()
 
     @property
     def is_local(self) -> bool:
@@ -193,6 +202,8 @@ class SessionHandle:
     def job_scope(self, tag: str, description: str) -> Iterator[None]:
         """Tag the Spark jobs that the calling thread starts, so that ``cancel`` finds them.
 
+        Within a scope with the same tag, only the description changes.
+
         Args:
             tag: the tag of the Spark jobs, without commas.
             description: shown with the jobs in the Spark UI (classic only).
@@ -204,21 +215,34 @@ class SessionHandle:
             finally:
                 self.spark.removeTag(tag)
             return
-        context = self.spark.sparkContext
-        previous_description = context.getLocalProperty("spark.job.description")
+        context, scope = self.spark.sparkContext, self._scope
+        with self._tagged(tag) if scope.tag != tag else contextlib.nullcontext():
+            outer, scope.description = scope.description, description
+            context.setJobDescription(description)
+            try:
+                yield
+            finally:
+                scope.description = outer
+                # The user may stop Spark while a pipeline runs in it.
+                if not pyspark_internals.is_stopped(context):
+                    context.setJobDescription(outer)
+
+    @contextlib.contextmanager
+    def _tagged(self, tag: str) -> Iterator[None]:
+        """Tag the Spark jobs of the calling thread, and put them into the pool."""
+        context, scope, pool = self.spark.sparkContext, self._scope, self.pool
+        outer, scope.tag = scope.tag, tag
+        scope.description = context.getLocalProperty("spark.job.description")
         context.addJobTag(tag)
-        context.setJobDescription(description)
-        pool = self.pool
         if pool is not None:
             previous_pool = context.getLocalProperty(_POOL)
             context.setLocalProperty(_POOL, pool)
         try:
             yield
         finally:
-            # The user may stop Spark while a pipeline runs in it.
+            scope.tag = outer
             if not pyspark_internals.is_stopped(context):
                 context.removeJobTag(tag)
-                context.setJobDescription(previous_description)
                 if pool is not None:
                     context.setLocalProperty(_POOL, previous_pool)
 
