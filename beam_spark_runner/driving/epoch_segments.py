@@ -167,7 +167,7 @@ class EpochSegments:
             reports = result.reports
             self.planning_ns += result.submitted_ns - began_ns
             infos = [info for report in reports for info in report.monitoring_infos]
-            self._tally.attempted = self._tally.merged([*self._tally.attempted, *infos])
+            self._tally.attempt(infos)
             self._settings.observer.reported(reports)
             return self._judged(reports, run)
 

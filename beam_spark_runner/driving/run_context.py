@@ -19,6 +19,8 @@ from beam_spark_runner.scheduling.attempts import Report
 _LOGGER = logging.getLogger(__name__)
 _MAX_NAMED = 1_000
 """How many metrics that are dropped are named for one job."""
+_MAX_UNMERGED = 1_000
+"""How many metrics wait until someone asks for them; to merge them takes 10 us for each."""
 
 
 def log_trouble(kind: TroubleKind, text: str) -> None:
@@ -87,8 +89,8 @@ class RunMetrics:
     Threads: one writes, any may read.
     """
 
-    attempted: tuple[bytes, ...] = ()
     accepted: dict[SegmentId, tuple[bytes, ...]] = field(default_factory=dict)
+    _attempted: tuple[bytes, ...] = ()
     _dropped: set[str] = field(default_factory=set)  # names of metrics that a warning has named
     # What was merged last, and the result: without a failure, both kinds of an epoch are the same.
     _last: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
@@ -97,6 +99,23 @@ class RunMetrics:
     def committed(self) -> tuple[bytes, ...]:
         """The metrics of accepted output: a segment counts once, however often it ran."""
         return self.merged(info for infos in list(self.accepted.values()) for info in infos)
+
+    @property
+    def attempted(self) -> tuple[bytes, ...]:
+        """The metrics of all attempts."""
+        return self.merged(self._attempted)
+
+    def attempt(self, infos: Iterable[bytes]) -> None:
+        """Add the metrics of attempts."""
+        self._attempted = self.bounded((*self._attempted, *infos))
+
+    def accept(self, segment: SegmentId, infos: Sequence[bytes]) -> None:
+        """Set the metrics of a segment's accepted output."""
+        self.accepted[segment] = self.bounded(infos)
+
+    def bounded(self, infos: Sequence[bytes]) -> tuple[bytes, ...]:
+        """Return metrics, merged if they are many."""
+        return self.merged(infos) if len(infos) > _MAX_UNMERGED else tuple(infos)
 
     def merged(self, infos: Iterable[bytes]) -> tuple[bytes, ...]:
         """See ``monitoring.merge``. Each metric that is dropped is named in one warning."""

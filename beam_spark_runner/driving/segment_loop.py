@@ -258,14 +258,13 @@ class _PlanRun:
         if isinstance(verdict, Ambiguous):
             self._forget_own(segment, run, verdict.runs)
         if isinstance(verdict, Accepted):
-            metrics = self._tally.accepted[segment.id] = self._tally.merged(run.infos)
+            self._tally.accept(segment.id, run.infos)
             if segment.writes:
                 self._outputs.add(
                     segment.id,
                     SegmentOutput(
                         parts=tuple(each.part for each in run.made),
                         size_bytes=sum(each.emitted_bytes for each in run.made),
-                        monitoring_infos=metrics,
                     ),
                     OutputRows.union([each.rows for each in run.made]),
                 )

@@ -143,7 +143,7 @@ class SegmentRun:
         self._runs.store.accept(
             self._segment,
             self.made,
-            self._runs.tally.merged(self.infos),
+            lambda: self._runs.tally.merged(self.infos),
             is_last=is_last,
         )
         for reports in self._uncommitted:
@@ -259,8 +259,7 @@ class SegmentRun:
         infos = [info for report in reports for info in report.monitoring_infos]
         if self.made or result.residuals:
             infos += self._gauges(reports)
-        tally = self._runs.tally
-        tally.attempted = tally.merged([*tally.attempted, *infos])
+        self._runs.tally.attempt(infos)
         self._settings.observer.reported(reports)
         if not isinstance(result.verdict, Accepted):
             return False

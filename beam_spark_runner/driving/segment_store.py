@@ -186,7 +186,7 @@ class SegmentStore(Protocol):
         self,
         segment: Segment,
         made: Sequence[JobResult],
-        metrics: tuple[bytes, ...],
+        metrics: Callable[[], tuple[bytes, ...]],
         *,
         is_last: bool,
     ) -> None:
@@ -195,7 +195,7 @@ class SegmentStore(Protocol):
         Args:
             segment: the segment.
             made: the results of all of its Spark jobs so far.
-            metrics: their metrics.
+            metrics: merges their metrics.
             is_last: whether all of the segment has run.
         """
         ...
@@ -270,7 +270,7 @@ class ForgetfulStore:
         self,
         segment: Segment,
         made: Sequence[JobResult],
-        metrics: tuple[bytes, ...],
+        metrics: Callable[[], tuple[bytes, ...]],
         *,
         is_last: bool,
     ) -> None:

@@ -139,7 +139,7 @@ class StoredSegments:
         return Restored(
             done={SegmentId(segment): infos for segment, infos in last.done.items()},
             outputs={
-                SegmentId(segment): self._restored_output(parts, last.done[segment])
+                SegmentId(segment): self._restored_output(parts)
                 for segment, parts in last.outputs.items()
             },
             gathered={
@@ -214,7 +214,7 @@ class StoredSegments:
         self,
         segment: Segment,
         made: Sequence[JobResult],
-        metrics: tuple[bytes, ...],
+        metrics: Callable[[], tuple[bytes, ...]],
         *,
         is_last: bool,
     ) -> None:
@@ -223,14 +223,14 @@ class StoredSegments:
         parts = tuple(map(_stored_part, made))
         number = int(segment.id)
         if not is_last:
-            running = RunningSegment(segment=number, parts=parts, metrics=metrics)
+            running = RunningSegment(segment=number, parts=parts, metrics=metrics())
             self._commit(replace(last, running=running))
             return
         outputs = dict(last.outputs)
         if segment.writes:
             outputs[number] = parts
         self._commit(
-            replace(last, running=None, done={**last.done, number: metrics}, outputs=outputs)
+            replace(last, running=None, done={**last.done, number: metrics()}, outputs=outputs)
         )
 
     def gather(self, gathered: Mapping[DestinationId, SideInputRows]) -> None:
@@ -345,14 +345,11 @@ class StoredSegments:
                 reports[finish.partition] = report
         return list(reports.values())
 
-    def _restored_output(
-        self, parts: Sequence[StoredPart], metrics: tuple[bytes, ...]
-    ) -> RestoredOutput:
+    def _restored_output(self, parts: Sequence[StoredPart]) -> RestoredOutput:
         rows = [self.rows_of(part.run, part.attempts) for part in parts]
         output = SegmentOutput(
             parts=tuple(map(_output_part, parts)),
             size_bytes=sum(part.size_bytes for part in parts),
-            monitoring_infos=metrics,
         )
         return RestoredOutput(output=output, rows=OutputRows.union(rows) if rows else None)
 

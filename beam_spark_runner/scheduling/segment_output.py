@@ -28,12 +28,10 @@ class SegmentOutput:
         parts: One part for each Spark job that has materialised rows: several after rounds, none
             if no later segment reads rows of this one.
         size_bytes: The size of the rows in Arrow's format.
-        monitoring_infos: The metrics of the segment, as serialised MonitoringInfos.
     """
 
     parts: tuple[OutputPart, ...] = ()
     size_bytes: int = 0
-    monitoring_infos: tuple[bytes, ...] = ()
 
     @property
     def made_by(self) -> Consumed:

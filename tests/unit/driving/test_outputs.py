@@ -21,7 +21,7 @@ def rows(dest: DestinationId, *values: bytes) -> pa.RecordBatch:
 
 
 def added(found: Outputs, writer: SegmentId, *batches: pa.RecordBatch, returns_all: bool) -> None:
-    output = SegmentOutput(parts=(), size_bytes=0, monitoring_infos=())
+    output = SegmentOutput(parts=(), size_bytes=0)
     found.add(
         writer, output, OutputRows(LocalRows([batches]), {}, batches, returns_all=returns_all)
     )
