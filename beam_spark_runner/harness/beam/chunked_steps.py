@@ -30,7 +30,7 @@ from beam_spark_runner.harness.beam.chunks import (
 )
 from beam_spark_runner.harness.beam.held_open import constants_wait_for, let_pass
 from beam_spark_runner.harness.beam.partition_steps import PartitionParDo, takes_partition
-from beam_spark_runner.harness.beam.step_choice import Arguments, is_given_by_beam
+from beam_spark_runner.harness.beam.step_choice import Arguments, is_known
 from beam_spark_runner.harness.values.constants import makes_new_lists
 
 PAR_DO_URN = "beam_spark_runner:par_do:v1"
@@ -56,13 +56,10 @@ def use_chunks(
             transform.spec.urn = (_ONE_BY_ONE if is_off else _CHUNKED).get(urn, urn)
             continue
         payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-        if not (
-            payload.state_specs
-            or payload.timer_family_specs
-            or payload.restriction_coder_id
-            or payload.requests_finalization
-        ):
-            transform.spec.urn = PAR_DO_URN if is_off else CHUNKED_PAR_DO_URN
+        if payload.state_specs or payload.timer_family_specs or payload.restriction_coder_id:
+            continue
+        is_beams = is_off or payload.requests_finalization
+        transform.spec.urn = PAR_DO_URN if is_beams else CHUNKED_PAR_DO_URN
 
 
 _COMBINE_PHASES = {
@@ -135,7 +132,7 @@ def _create_par_do(
         or side_inputs  # from before the Fn API
         or main_tag(list(transform.outputs)) not in transform.outputs  # as of packed combiners
         or not all(map(_is_the_same_for_all, payload.side_inputs.values()))
-        or any(map(is_given_by_beam, process.defaults))
+        or not all(map(is_known, process.defaults))
         or fn._process_batch_defined
         or getattr(process.method_value, "_beam_yields_batches", False)
     ):

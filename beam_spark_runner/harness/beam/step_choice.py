@@ -7,9 +7,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam.io.filebasedsource import _ReadRange
+from apache_beam.runners import common
 from apache_beam.transforms import core
 
 from beam_spark_runner.harness.beam.grouped_reads import RangesLoop
+from beam_spark_runner.harness.beam.origin_loop import OriginLoop, comes_from_origin
 from beam_spark_runner.harness.beam.process_loop import ProcessLoop
 from beam_spark_runner.harness.beam.step_loops import (
     Filtering,
@@ -54,6 +56,11 @@ def is_given_by_beam(default: Any) -> bool:
     )
 
 
+def is_known(default: Any) -> bool:
+    """Whether a loop gives the argument for which a default asks, or the default is ordinary."""
+    return not is_given_by_beam(default) or comes_from_origin(default)
+
+
 def step_for(fn: beam.DoFn, arguments: Arguments = _NO_ARGUMENTS) -> Step:
     """Choose the loop for a DoFn whose ``process`` takes the element and constant arguments.
 
@@ -64,8 +71,12 @@ def step_for(fn: beam.DoFn, arguments: Arguments = _NO_ARGUMENTS) -> Step:
     args, keywords, _ = arguments
     if type(fn) is core._KeyWithNone:  # in front of every global combiner
         return Mapped(_key_with_none, closed=Closed.of(_key_with_none))
+    # A function of FlatMap may return a string, as an iterable of characters.
+    is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
     if type(fn) is _ReadRange and not args and not keywords:
         return RangesLoop(fn)
+    if any(map(is_given_by_beam, common.MethodWrapper(fn, "process").defaults)):
+        return OriginLoop(fn, args, keywords, refuses_text=is_users_class)
     if getattr(fn, "makes_new_results", False) is True:  # only DoFns of this package have it
         return NewResultsLoop(_bind(process, args, keywords))
     if isinstance(fn, core.CallableWrapperDoFn) and hasattr(process, "__code__"):
@@ -77,8 +88,6 @@ def step_for(fn: beam.DoFn, arguments: Arguments = _NO_ARGUMENTS) -> Step:
             if loop is Mapped and not keywords:
                 return Mapped(function, args, closed)
             return loop(_bind(function, args, keywords), closed=closed)
-    # A function of FlatMap may return a string, as an iterable of characters.
-    is_users_class = not isinstance(fn, core.CallableWrapperDoFn)
     return ProcessLoop(_bind(process, args, keywords), refuses_text=is_users_class)
 
 
@@ -91,7 +100,7 @@ def _bind(
 ) -> Callable[..., Any]:
     if not args and not kwargs:
         return function
-    return lambda value: function(value, *args, **kwargs)
+    return lambda *values: function(*values, *args, **kwargs)  # of MapTuple, several
 
 
 _Loop: TypeAlias = type[Mapped] | type[Filtering]

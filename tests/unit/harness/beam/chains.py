@@ -6,50 +6,54 @@ operations process elements, so each collection knows what it consists of: const
 values overtake each other, and where there are both, no step is added that depends on the order.
 """
 
-import contextlib
-import re
-import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.coders import Coder
-from apache_beam.coders.coders import IntervalWindowCoder
-from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import (
     FixedWindows,
-    GlobalWindow,
-    IntervalWindow,
-    NonMergingWindowFn,
     SlidingWindows,
     TimestampedValue,
     WindowFn,
 )
-from apache_beam.utils.windowed_value import WindowedValue
+
+from tests.unit.harness.beam.chain_functions import (
+    AtTime,
+    Batching,
+    ByBeam,
+    ByContent,
+    InEachWindow,
+    Keeping,
+    KeepingWindows,
+    Late,
+    OpenAtTime,
+    OpenByBeam,
+    WithOrigin,
+    before_and_after,
+    changed,
+    growing,
+    in_list,
+    in_pair,
+    keeping_results,
+    keeping_values,
+    listed,
+    many,
+    opened,
+    opened_inside,
+    parts,
+    passed_on,
+    reusing,
+    seen_open,
+    some_stamped,
+    tagged,
+    twice,
+    with_defaults,
+)
 
 CONSTANTS = "constants"
 LISTS = "lists"
 CHANGEABLE = "changeable"  # no constants: lists, dicts, and tuples with such parts
 MIXED = "mixed"
-
-READ: list[None] = []  # a global variable that may change: what reads it is not closed
-OPEN: Counter[str] = Counter()
-
-
-def change(value: Any) -> None:
-    """Change a value in place, if anything in it can be changed."""
-    if type(value) is list:
-        value.append("+")
-    elif type(value) is dict:
-        value["+"] = len(value)
-    elif isinstance(value, tuple):
-        for part in value:
-            change(part)
-
-
-def second_of(value: Any) -> int:
-    return len(repr(value)) % 30
 
 
 class Step(NamedTuple):
@@ -104,233 +108,18 @@ def _windowed(make: Callable[[], WindowFn]) -> Callable[[Any, str], Sequence[Any
     return lambda collection, label: (collection | label >> beam.WindowInto(make()),)
 
 
-# Functions by name are pickled by name, so that they read the variables of this module.
-
-
-def changed(value: Any) -> Any:
-    change(value)
-    return value
-
-
-def passed_on(value: Any) -> Any:
-    return value if not READ else None
-
-
-def in_list(value: Any) -> list[Any]:
-    return [value, *READ]
-
-
-def in_pair(value: Any) -> tuple[Any, int]:
-    return value, len(READ)
-
-
-def with_defaults(value: Any, first: Any = "first", second: Any = ()) -> list[Any]:
-    return [value, first, *second]
-
-
-def twice(value: Any) -> Iterator[Any]:
-    yield value
-    yield value
-
-
-def before_and_after(value: Any) -> Iterator[Any]:
-    yield value
-    change(value)
-    yield value
-    change(value)
-
-
-def growing(value: Any) -> Iterator[list[Any]]:
-    row: list[Any] = []
-    for number in range(12):
-        row.append((number, value))
-        yield row
-    row.clear()
-
-
-def many(value: Any) -> Iterator[Any]:
-    text = repr(value)
-    for number in range(20):
-        yield text, number
-
-
-def listed(value: Any) -> list[Any]:
-    return [value, [value], value]
-
-
-def parts(value: Any) -> Iterator[Any]:
-    yield value
-    for part in list(value) if isinstance(value, (list, tuple)) else [value]:
-        yield part
-        change(part)
-    change(value)
-    yield (value,)
-
-
-def some_stamped(value: Any) -> Any:
-    return TimestampedValue(value, second_of(value)) if second_of(value) % 2 else value
-
-
-def tagged(value: Any) -> Iterator[Any]:
-    yield value
-    yield TaggedOutput("wrapped", [value])
-    yield TaggedOutput("text", repr(value))
-    change(value)
-    yield TaggedOutput("text", TimestampedValue(repr(value), second_of(value)))
-    yield value
-
-
-def opened(value: Any) -> Iterator[str]:
-    """The name of something that is open until the function continues."""
-    name = f"<{zlib.crc32(repr(value).encode())}>"
-    with _open(name):
-        yield name
-        yield f"{name} again"
-
-
-def opened_inside(value: Any) -> Iterator[str]:
-    """The same in another generator, after a name of nothing that is open."""
-    yield "<>"
-    yield from opened(value)
-
-
-@contextlib.contextmanager
-def _open(name: str) -> Iterator[None]:
-    OPEN[name] += 1
-    yield
-    OPEN[name] -= 1
-
-
-def seen_open(value: Any) -> tuple[Any, bool]:
-    return value, all(OPEN[name] for name in re.findall(r"<\w*>", repr(value)))
-
-
-def _keeping_results() -> Callable[[Any], list[Any]]:
-    kept: list[Any] = []
-
-    def keep(value: Any) -> list[Any]:
-        for each in kept[-2:]:
-            change(each)
-        kept.append([value])
-        return kept[-1]  # type: ignore[no-any-return]
-
-    return keep
-
-
-def _reusing() -> Callable[[Any], list[Any]]:
-    buffer: list[Any] = []
-
-    def put(value: Any) -> list[Any]:
-        buffer[:] = [value]
-        return buffer
-
-    return put
-
-
-def _keeping_values() -> Callable[[Any], bool]:
-    kept: list[Any] = []
-
-    def asked(value: Any) -> bool:
-        for each in kept[-2:]:
-            change(each)
-        kept.append(value)
-        return len(kept) % 4 != 0
-
-    return asked
-
-
-class Keeping(beam.DoFn):  # type: ignore[misc]
-    """Passes values on, and changes them when it gets later ones."""
-
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-
-    def process(self, value: Any) -> Iterator[Any]:
-        for each in self._kept[-3:]:
-            change(each)
-        self._kept.append(value)
-        yield value
-        change(value)
-
-
-class Late(beam.DoFn):  # type: ignore[misc]
-    """Gives the values that it got before, as they are now."""
-
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-
-    def process(self, value: Any) -> Iterable[Any]:
-        self._kept.append(value)
-        return self._kept[-2:-1]
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for value in self._kept[-1:]:
-            yield WindowedValue(value, 7, (GlobalWindow(),))
-
-
-class Batching(beam.DoFn):  # type: ignore[misc]
-    """Manual batching by one list."""
-
-    def __init__(self) -> None:
-        self._batch: list[Any] = []
-
-    def process(self, value: Any) -> Iterator[list[Any]]:
-        self._batch.append(value)
-        if len(self._batch) == 3:
-            yield self._batch
-            self._batch.clear()
-
-
-class AtTime(beam.DoFn):  # type: ignore[misc]
-    """Run by Beam's own operation in either case."""
-
-    def process(self, value: Any, at: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        yield value, at.micros
-
-
-class InEachWindow(beam.DoFn):  # type: ignore[misc]
-    """The same; called once for each window."""
-
-    def process(self, value: Any, window: Any = beam.DoFn.WindowParam) -> Iterator[Any]:
-        yield value, str(window)
-        change(value)
-
-
-class OpenAtTime(beam.DoFn):  # type: ignore[misc]
-    """The same, with something that is open until ``process`` continues."""
-
-    def process(self, value: Any, at: Any = beam.DoFn.TimestampParam) -> Iterator[str]:
-        yield from opened(value)
-
-
-class ByContent(NonMergingWindowFn):  # type: ignore[misc]
-    """Looks at values, and changes them."""
-
-    def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
-        start = second_of(context.element)
-        change(context.element)
-        return [IntervalWindow(start, start + 10)]
-
-    def get_window_coder(self) -> Coder:
-        return IntervalWindowCoder()
-
-
-class KeepingWindows(ByContent):
-    """Changes values later, too."""
-
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-
-    def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
-        for each in self._kept[-2:]:
-            change(each)
-        self._kept.append(context.element)
-        return super().assign(context)
-
-
 def _tagged(collection: Any, label: str) -> Sequence[Any]:
     outputs = collection | label >> beam.FlatMap(tagged).with_outputs("wrapped", "text", main="all")
     return outputs.all, outputs.wrapped, outputs.text
+
+
+def _tupled(make: Callable[[], Any]) -> Callable[[Any, str], Sequence[Any]]:
+    """Of MapTuple with a further argument, which a parameter with a default takes."""
+    return lambda collection, label: (
+        collection
+        | f"{label}, pairs" >> beam.Map(in_pair)
+        | label >> beam.MapTuple(make(), "given"),
+    )
 
 
 STEPS: dict[str, Step] = {
@@ -363,9 +152,9 @@ STEPS: dict[str, Step] = {
         lambda collection, label: (collection | label >> beam.Map(with_defaults, second=[1]),),
         _always(LISTS),
     ),
-    "reused": Step(_mapped(_reusing), _always(LISTS)),
-    "keeping results": Step(_mapped(_keeping_results), _always(LISTS), needs_order=True),
-    "keeping filter": Step(_filtered(_keeping_values), _same, needs_order=True),
+    "reused": Step(_mapped(reusing), _always(LISTS)),
+    "keeping results": Step(_mapped(keeping_results), _always(LISTS), needs_order=True),
+    "keeping filter": Step(_filtered(keeping_values), _same, needs_order=True),
     "some stamped": Step(_mapped(lambda: some_stamped), _same, stamps=True),
     "twice": Step(_flat(lambda: twice), _same, factor=2),
     "before and after": Step(_flat(lambda: before_and_after), _same, factor=2),
@@ -377,7 +166,27 @@ STEPS: dict[str, Step] = {
     "keeping": Step(_done(Keeping), _same, needs_order=True),
     "late": Step(_done(Late), _same, needs_order=True),
     "batching": Step(_done(Batching), _always(LISTS), needs_order=True),
+    "by Beam": Step(_done(ByBeam), _wrapped),
     "at time": Step(_done(AtTime), _wrapped),
+    "with origin": Step(
+        lambda collection, label: (
+            collection | label >> beam.ParDo(WithOrigin(), "first", "given"),
+        ),
+        _wrapped,
+    ),
+    "with time": Step(
+        _mapped(lambda: lambda v, at=beam.DoFn.TimestampParam, end=1: (v, at.micros)), _wrapped
+    ),
+    "with window": Step(
+        _flat(lambda: lambda v, window=beam.DoFn.WindowParam: [(v, str(window))]),
+        _wrapped,
+        factor=2,
+    ),
+    "tuple": Step(_tupled(lambda: lambda v, n, given=0, end=1: [v, n, given, end]), _wrapped),
+    "tuple with time": Step(
+        _tupled(lambda: lambda v, n, given=0, at=beam.DoFn.TimestampParam: [v, given, at.micros]),
+        _wrapped,
+    ),
     "in each window": Step(_done(InEachWindow), _wrapped, factor=2),
     # Windows.
     "fixed": Step(_windowed(lambda: FixedWindows(10)), _same),
@@ -388,6 +197,7 @@ STEPS: dict[str, Step] = {
 WITH_RESOURCES: dict[str, Step] = {
     "opened": Step(_flat(lambda: opened), _always(CONSTANTS)),
     "opened inside": Step(_flat(lambda: opened_inside), _always(CONSTANTS)),
-    "opened by Beam": Step(_done(OpenAtTime), _always(CONSTANTS)),
+    "opened at time": Step(_done(OpenAtTime), _always(CONSTANTS)),
+    "opened by Beam": Step(_done(OpenByBeam), _always(CONSTANTS)),
     "seen open": Step(_mapped(lambda: seen_open), _wrapped),
 }

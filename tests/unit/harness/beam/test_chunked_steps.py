@@ -25,6 +25,16 @@ class WithTime(beam.DoFn):  # type: ignore[misc]
         yield value, at
 
 
+class WithFinalizer(beam.DoFn):  # type: ignore[misc]
+    def process(self, value: bytes, end: Any = beam.DoFn.BundleFinalizerParam) -> Iterator[Any]:
+        yield value
+
+
+class WithKey(beam.DoFn):  # type: ignore[misc]
+    def process(self, value: Any, key: Any = beam.DoFn.KeyParam) -> Iterator[Any]:
+        yield key
+
+
 class WithDefaultAndTime(beam.DoFn):  # type: ignore[misc]
     def process(
         self, value: bytes, separator: bytes = b"/", at: Any = beam.DoFn.TimestampParam
@@ -64,11 +74,14 @@ def _operation(step: beam.PTransform) -> Any:
         (lambda: beam.Map(parts, separator=b","), True),
         (lambda: beam.ParDo(WithDefault()), True),
         (lambda: beam.ParDo(WithDefault(), b","), True),
-        (lambda: beam.ParDo(WithTime()), False),
-        (lambda: beam.ParDo(WithDefaultAndTime()), False),
+        (lambda: beam.ParDo(WithTime()), True),
+        (lambda: beam.ParDo(WithDefaultAndTime()), True),
+        (lambda: beam.Map(lambda value, window=beam.DoFn.WindowParam: window), True),
+        (lambda: beam.ParDo(WithKey()), False),
+        (lambda: beam.ParDo(WithFinalizer()), False),
     ],
 )
-def test_parameters_with_ordinary_defaults_do_not_keep_a_step_from_processing_chunks(
+def test_steps_process_chunks_unless_only_beam_knows_an_argument(
     step: Callable[[], beam.PTransform], takes_chunks: bool
 ) -> None:
     assert (type(_operation(step())) is ChunkedParDo) == takes_chunks
