@@ -76,33 +76,32 @@ class ProcessLoop:
                 if self._delegates and type(results) is GeneratorType:
                     more = _without_held(results, origins[position], output)
                 may_have_more = True
-                if len(batch) + _FEW <= self.limit:
-                    few_left = _FEW
-                    for result in more:
-                        # As ``ResultFilter.settled``.
-                        if type(result) in ATOMS or (
-                            type(result) is tuple
-                            and len(result) == 2
-                            and type(result[0]) in ATOMS
-                            and type(result[1]) in ATOMS
-                        ):
-                            batch.append(result)
-                        else:
-                            settle_into(batch, result)
-                        few_left -= 1
-                        if not few_left:
-                            break
+                few_left = _FEW
+                for result in more:
+                    # As ``ResultFilter.settled``.
+                    if type(result) in ATOMS or (
+                        type(result) is tuple
+                        and len(result) == 2
+                        and type(result[0]) in ATOMS
+                        and type(result[1]) in ATOMS
+                    ):
+                        batch.append(result)
                     else:
-                        may_have_more = False
+                        settle_into(batch, result)
+                    few_left -= 1
+                    if not few_left or len(batch) >= self.limit:
+                        break
+                else:
+                    may_have_more = False
                 while may_have_more:
+                    if len(batch) >= self.limit:
+                        ends.append(len(batch))
+                        flush()
+                        first = position
                     room = max(1, self.limit - len(batch))  # sending may lower the limit
                     chunk = result_filter.settled(itertools.islice(more, room))
                     batch += result_filter.waiting(chunk)
                     may_have_more = len(chunk) == room
-                    if may_have_more and len(batch) >= self.limit:
-                        ends.append(len(batch))
-                        flush()
-                        first = position
             ends.append(len(batch))
             if len(batch) >= self.limit:
                 flush()

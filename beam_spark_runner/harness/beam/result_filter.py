@@ -1,5 +1,6 @@
 """Decides which results of user code may be collected in a chunk, see ``constants``."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
@@ -8,7 +9,13 @@ from apache_beam import pvalue
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedBatch, WindowedValue
 
-from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant, is_plain
+from beam_spark_runner.harness.values.constants import (
+    ATOMS,
+    Kind,
+    is_constant,
+    is_plain,
+    may_change,
+)
 
 SPECIAL = (WindowedValue, WindowedBatch, TimestampedValue, pvalue.TaggedOutput)
 """The types of results that wrap a value, with a timestamp, windows or a tag."""
@@ -39,6 +46,12 @@ class Output(Protocol):
             are_values: Whether no result is of the ``SPECIAL`` types.
         """
         ...
+
+
+@functools.lru_cache(maxsize=1024)
+def never_waits(kind: type) -> bool:
+    """Whether ``ResultFilter`` sends all results of a type at once."""
+    return may_change(kind) and kind not in _WRAPPERS
 
 
 class ResultFilter:

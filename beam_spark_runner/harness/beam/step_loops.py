@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from beam_spark_runner.core.user_calls import check_all
 from beam_spark_runner.harness.beam.current_element import CurrentElement
-from beam_spark_runner.harness.beam.result_filter import Output, ResultFilter, SendOne
+from beam_spark_runner.harness.beam.result_filter import Output, ResultFilter, SendOne, never_waits
 from beam_spark_runner.harness.beam.window_assignment import Assignment
 from beam_spark_runner.harness.values.closed import Closed
 from beam_spark_runner.harness.values.constants import ATOMS, Kind, is_constant, may_be_shared
@@ -65,6 +65,7 @@ class Mapped:
         self.function = function
         self.args = args
         self.closed = closed
+        self._none_waits = False  # whether all results were sent at once, the last time
         self.limit = 1
         self.current_element = CurrentElement()
 
@@ -73,7 +74,11 @@ class Mapped:
     ) -> None:
         """See ``Step.run``."""
         limit = self.limit
-        run = self._run_closed if _keeps_none(self.closed, values, kind) else self._run
+        is_closed = _keeps_none(self.closed, values, kind)
+        if self._none_waits and not is_closed:
+            self._run_singly(values, origins, output)
+            return
+        run = self._run_closed if is_closed else self._run
         if len(values) <= 2 * limit:
             run(values, origins, output)
             return
@@ -94,6 +99,23 @@ class Mapped:
         if batch := result_filter.waiting(settled):
             origins = result_filter.origins_of_waiting(settled, origins)
             output.send(batch, origins, result_filter.kind, are_values=result_filter.are_values)
+        else:
+            self._none_waits = True
+
+    def _run_singly(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
+        """Do what ``_run`` does, for results that are sent at once, until one of them may wait."""
+        call, send_one = self._call, output.send_one
+        iterated = zip(self.current_element.iterate(values), origins, strict=True)
+        for value, origin in iterated:
+            result = call(value)
+            if never_waits(type(result)):
+                send_one(result, origin)
+                continue
+            self._none_waits = False
+            result_filter = ResultFilter(output, lambda: origin, self._unseen)  # noqa: B023
+            if batch := result_filter.waiting([result_filter.settle(result)]):
+                kind, are_values = result_filter.kind, result_filter.are_values
+                output.send(batch, [origin], kind, are_values=are_values)
 
     # Without arguments, a comprehension is faster than ``map``.
 

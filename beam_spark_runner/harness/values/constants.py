@@ -114,6 +114,12 @@ def is_constant(value: Any, depth: int = 8) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
+def may_change(kind: type) -> bool:
+    """Whether no instance of a type is known to be immutable. Values may be in other objects."""
+    return kind not in ATOMS and kind is not tuple and _parts_of_instances(kind) is None
+
+
+@functools.lru_cache(maxsize=1024)
 def _parts_of_instances(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     """Return a function from an instance to its parts; None: instances may be mutable."""
     if kind is frozenset:
