@@ -108,7 +108,7 @@ class Mapped:
         iterated = zip(self.current_element.iterate(values), origins, strict=True)
         for value, origin in iterated:
             result = call(value)
-            if never_waits(type(result)):
+            if never_waits(type(result)):  # type: ignore[arg-type]
                 send_one(result, origin)
                 continue
             self._none_waits = False
