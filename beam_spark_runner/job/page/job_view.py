@@ -1,5 +1,6 @@
 """A job, and a list of jobs, as the page shows them. Pure: from facts to texts and pictures."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -101,6 +102,7 @@ class JobView:
         errors: Errors and what user code has logged as errors, the newest first.
         lines: Log lines, the newest last.
         levels: The levels of log lines, with the addresses that choose them.
+        workers: The workers that have written log lines, and the chosen one.
         plan_text, options, spark_url: See ``JobFacts``.
         is_folded: Whether composites are folded.
     """
@@ -129,6 +131,7 @@ class JobView:
     errors: Sequence[MessageLine]
     lines: Sequence[MessageLine]
     levels: Sequence[tuple[str, str, bool]]
+    workers: Sequence[str]
     plan_text: str
     options: Sequence[tuple[str, str]]
     spark_url: str | None
@@ -191,6 +194,7 @@ def job_view(facts: JobFacts, query: PageQuery) -> JobView:
         lines=lines_for(facts.messages, query)[-MAX_LINES:],
         levels=[("all", query.with_level("").href("log"), not query.level)]
         + [(each, query.with_level(each).href("log"), query.level == each) for each in LEVELS],
+        workers=_workers(facts.messages, query),
         plan_text=facts.plan_text,
         options=facts.options,
         spark_url=facts.spark_url,
@@ -204,15 +208,26 @@ def state_word(state: str) -> str:
 
 
 def lines_for(lines: Sequence[MessageLine], query: PageQuery) -> list[MessageLine]:
-    """Return the log lines of the chosen level and above that have the text that is looked for."""
+    """Return the log lines of the chosen level and above, of the worker, that have the text."""
     levels = LEVELS[: LEVELS.index(query.level) + 1] if query.level else LEVELS
     text = query.find.lower()
     return [
         line
         for line in lines
         if line.level in levels
+        and query.worker in ("", line.worker)
         and (not text or text in f"{line.text} {line.step} {line.worker} {line.trace}".lower())
     ]
+
+
+def _workers(lines: Sequence[MessageLine], query: PageQuery) -> list[str]:
+    """Return the workers by name, with their numbers in order: worker 2 before worker 10."""
+    names = {line.worker for line in lines} | {query.worker}
+    parts = {name: re.split(r"(\d+)", name) for name in names if name}  # texts and numbers in turn
+    return sorted(
+        parts,
+        key=lambda name: [(int(x), "") if x.isdecimal() else (0, x) for x in parts[name]],
+    )
 
 
 def _lag(facts: JobFacts) -> str:

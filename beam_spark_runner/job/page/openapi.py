@@ -11,6 +11,12 @@ _CHOICES = [
         "schema": {"type": "string", "enum": ["error", "warning", "info", "debug"]},
     },
     {
+        "name": "worker",
+        "in": "query",
+        "description": "The worker that has written the messages.",
+        "schema": {"type": "string"},
+    },
+    {
         "name": "find",
         "in": "query",
         "description": "A text that messages must have.",

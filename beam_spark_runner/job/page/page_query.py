@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 from beam_spark_runner.observing.message_lines import LEVELS
 
 _MAX_PATH = 1_000
+_MAX_NAME = 200
 _MAX_UNFOLDED = 50
 """Each link of a page repeats them."""
 
@@ -23,6 +24,7 @@ class PageQuery:
         step: The path of the step whose panel is shown. "": none.
         unfolded: The paths of composites whose parts are shown, or ``EVERYTHING``.
         level: The lowest level of log lines, one of ``LEVELS``. "": all.
+        worker: The worker that log lines are of. "": any, or the runner.
         find: A text that log lines and steps in the table must have. "": any.
     """
 
@@ -30,6 +32,7 @@ class PageQuery:
     step: str = ""
     unfolded: tuple[str, ...] = ()
     level: str = ""
+    worker: str = ""
     find: str = ""
 
     @classmethod
@@ -43,7 +46,8 @@ class PageQuery:
             step=by_name.get("step", "")[:_MAX_PATH],
             unfolded=tuple(dict.fromkeys(unfolded))[:_MAX_UNFOLDED],
             level=level if level in LEVELS else "",
-            find=by_name.get("find", "")[:200],
+            worker=by_name.get("worker", "")[:_MAX_NAME],
+            find=by_name.get("find", "")[:_MAX_NAME],
         )
 
     def href(self, anchor: str = "") -> str:
@@ -53,7 +57,12 @@ class PageQuery:
             >>> PageQuery(job_id="7", step="Read/Do", unfolded=("Read",)).href("graph")
             '/jobs/7?step=Read%2FDo&open=Read#graph'
         """
-        given = [("step", self.step), ("level", self.level), ("find", self.find)]
+        given = [
+            ("step", self.step),
+            ("level", self.level),
+            ("worker", self.worker),
+            ("find", self.find),
+        ]
         pairs = [(name, value) for name, value in given if value]
         pairs += [("open", path) for path in self.unfolded]
         text = f"/jobs/{quote(self.job_id, safe='')}"

@@ -1,5 +1,6 @@
 """What the page shows of a job, from facts."""
 
+import dataclasses
 import json
 import re
 from typing import Any
@@ -13,6 +14,7 @@ from beam_spark_runner.job.page.job_view import job_row, job_view
 from beam_spark_runner.job.page.page_query import PageQuery
 from beam_spark_runner.job.page.step_states import StepState, step_state
 from beam_spark_runner.job.page.step_view import drawn_graph
+from beam_spark_runner.observing.message_lines import INFO, message_line
 from beam_spark_runner.observing.segment_times import SegmentTime
 from tests.unit.job.page.observed import EVIL, GRAPH, NOW_S, failed, stream
 
@@ -119,6 +121,16 @@ def test_log_lines_of_a_level_with_a_text() -> None:
     assert len(texts()) == 4
     assert len(texts(level="warning")) == 3
     assert texts(find="WORKER 3") == [f"parsed {EVIL}"]
+    assert texts(worker="worker 3") == [f"parsed {EVIL}"]
+    assert texts(worker="worker 3", level="warning") == []
+
+
+def test_workers_to_choose_from_are_those_that_have_written_and_the_chosen_one() -> None:
+    lines = [message_line("", INFO, f"text [Step, worker {number}]") for number in (10, 2, 2)]
+    lines.append(message_line("", INFO, "of the runner"))
+    query = PageQuery(job_id="7", worker=EVIL)
+    view = job_view(stream(messages=tuple(lines)), query)
+    assert view.workers == [EVIL, "worker 2", "worker 10"]
 
 
 def test_segments_of_a_failed_job() -> None:
@@ -153,6 +165,7 @@ def test_progress_is_drawn_inside_of_its_bar(value: float) -> None:
 
 def test_queries_are_read_as_they_are_written() -> None:
     query = QUERY.unfolding("a/b").unfolding("c d").with_step(EVIL).with_level("info")
+    query = dataclasses.replace(query, worker=EVIL, find="a b")
     _, _, text = query.href().partition("?")
     from urllib.parse import parse_qsl
 

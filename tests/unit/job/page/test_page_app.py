@@ -307,6 +307,13 @@ def test_log_lines_for_download_and_as_json() -> None:
     (message,) = page.get("/api/v1/jobs/7/messages?level=info").json()["messages"]
     assert (message["level"], message["text"]) == ("info", f"hello {EVIL}")
     assert page.get("/api/v1/jobs/7/messages?level=error").json()["messages"] == []
+    assert page.get("/api/v1/jobs/7/messages?worker=1").json()["messages"] == []
+
+
+def test_log_lines_of_a_worker_are_chosen_from_a_list() -> None:
+    page = client().get(f"/jobs/7?worker={EVIL}").text
+    assert "<option selected>&lt;script&gt;alert(1)&lt;/script&gt;</option>" in page
+    assert "<option>worker 3</option>" in page
 
 
 def test_the_api_describes_jobs_as_json() -> None:
