@@ -158,7 +158,7 @@ class Waiting(_message.Message):
     def __init__(self, hold_us: _Optional[int] = ..., window: _Optional[bytes] = ..., views: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardReport(_message.Message):
-    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "keyed", "was_rebuilt", "stored_bytes", "needs", "group_bytes")
+    __slots__ = ("epoch", "attempt", "next_event_us", "next_clock_us", "was_cut_off", "awaited_us", "was_interrupted", "awaits_commit", "older", "keyed", "was_rebuilt", "stored_bytes", "stored_records", "needs", "group_bytes")
     class AwaitedUsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,7 @@ class ShardReport(_message.Message):
     KEYED_FIELD_NUMBER: _ClassVar[int]
     WAS_REBUILT_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STORED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
     GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
@@ -192,9 +193,10 @@ class ShardReport(_message.Message):
     keyed: _containers.RepeatedCompositeFieldContainer[KeyedReport]
     was_rebuilt: bool
     stored_bytes: int
+    stored_records: int
     needs: _containers.RepeatedCompositeFieldContainer[StageNeeds]
     group_bytes: int
-    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., keyed: _Optional[_Iterable[_Union[KeyedReport, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ..., needs: _Optional[_Iterable[_Union[StageNeeds, _Mapping]]] = ..., group_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., next_event_us: _Optional[int] = ..., next_clock_us: _Optional[int] = ..., was_cut_off: bool = ..., awaited_us: _Optional[_Mapping[int, int]] = ..., was_interrupted: bool = ..., awaits_commit: bool = ..., older: _Optional[_Iterable[_Union[DeltaId, _Mapping]]] = ..., keyed: _Optional[_Iterable[_Union[KeyedReport, _Mapping]]] = ..., was_rebuilt: bool = ..., stored_bytes: _Optional[int] = ..., stored_records: _Optional[int] = ..., needs: _Optional[_Iterable[_Union[StageNeeds, _Mapping]]] = ..., group_bytes: _Optional[int] = ...) -> None: ...
 
 class StageNeeds(_message.Message):
     __slots__ = ("stage", "declared")

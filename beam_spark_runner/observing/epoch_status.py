@@ -77,6 +77,21 @@ class StepStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LevelState:
+    """What the shards of a level have, with the groups and restrictions of its steps.
+
+    Attributes:
+        records: The number of records: several of a key, and some of no key.
+        next_event_us, next_clock_us: When the next timer is due, in event time and in processing
+            time. None: there is no such timer.
+    """
+
+    records: int = 0
+    next_event_us: int | None = None
+    next_clock_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochTimes:
     """How long an epoch took, by the driver's clock. Microseconds.
 
@@ -112,6 +127,7 @@ class EpochStatus:
         steps: The status of each step, by name.
         stored_bytes: The sizes of the local copies of shards, by the names of the steps that
             share the shards of a level.
+        stored_state: Their records and timers, likewise.
         group_bytes: The largest groups of keys that were read as a whole from a state store,
             likewise.
     """
@@ -128,6 +144,7 @@ class EpochStatus:
     slowest: tuple[str, int] = ("", 0)
     steps: Mapping[str, StepStatus] = field(default_factory=dict)
     stored_bytes: Mapping[str, int] = field(default_factory=dict)
+    stored_state: Mapping[str, LevelState] = field(default_factory=dict)
     group_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def last_step(self) -> str | None:

@@ -15,6 +15,7 @@ from beam_spark_runner.observing.epoch_status import (
     EpochTimes,
     Hold,
     HoldReason,
+    LevelState,
     StepStatus,
 )
 from beam_spark_runner.plan.feeding import inputs
@@ -99,6 +100,7 @@ class StreamStatus:
             slowest=slowest,
             steps=statuses,
             stored_bytes=self._stored_bytes(reports),
+            stored_state=self._stored_state(reports),
             group_bytes=self._group_bytes(reports),
         )
 
@@ -160,6 +162,19 @@ class StreamStatus:
                 sizes[name] = sizes.get(name, 0) + report.shard.stored_bytes
         return sizes
 
+    def _stored_state(self, reports: Sequence[Report]) -> Mapping[str, LevelState]:
+        states: dict[str, LevelState] = {}
+        for report in reports:
+            if (shard := report.shard) is not None:
+                name = self._storing[report.level]
+                state = states.get(name, LevelState())
+                states[name] = LevelState(
+                    records=state.records + shard.stored_records,
+                    next_event_us=_first_of(state.next_event_us, shard.next_event_us),
+                    next_clock_us=_first_of(state.next_clock_us, shard.next_clock_us),
+                )
+        return states
+
     def _group_bytes(self, reports: Sequence[Report]) -> Mapping[str, int]:
         sizes: dict[str, int] = {}
         for report in reports:
@@ -167,6 +182,10 @@ class StreamStatus:
                 name = self._storing[report.level]
                 sizes[name] = max(sizes.get(name, 0), report.shard.group_bytes)
         return sizes
+
+
+def _first_of(*times_us: int | None) -> int | None:
+    return min((time_us for time_us in times_us if time_us is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

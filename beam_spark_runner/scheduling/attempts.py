@@ -98,6 +98,7 @@ class ShardReport:
         older: Epoch and attempt of the older deltas of the chain, oldest first.
         was_rebuilt: Whether the shard was rebuilt, for lack of a local copy that could be used.
         stored_bytes: The size of the local copy's pages that are in use.
+        stored_records: The number of its records: several of a key, and some of no key.
         keyed: Of each stage of the level whose keys are in the state store.
         needs: The descriptions of the callbacks and variables with which records continue that were
             left for the next epoch, by stage.
@@ -115,6 +116,7 @@ class ShardReport:
     older: tuple[tuple[int, int], ...] = ()
     was_rebuilt: bool = False
     stored_bytes: int = 0
+    stored_records: int = 0
     keyed: tuple[KeyedReport, ...] = ()
     needs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     group_bytes: int = 0

@@ -52,6 +52,18 @@ class Origin(enum.Enum):
     REBUILT = "the copy was made from deltas"
 
 
+class Used(NamedTuple):
+    """What a local copy has, with uncommitted changes.
+
+    Attributes:
+        size_bytes: The size of the pages that the records take.
+        records: How many records there are: several of a key, and some of no key.
+    """
+
+    size_bytes: int
+    records: int
+
+
 class LocalCopy(NamedTuple):
     """An LMDB environment that is at the head, and its one write transaction."""
 
@@ -59,15 +71,15 @@ class LocalCopy(NamedTuple):
     txn: "lmdb.Transaction[bytes]"  # by default on the database of the records
     chain: Chain  # of the version of the copy
 
-    def used_bytes(self) -> int:
-        """Return the bytes of the pages that the records take, with uncommitted changes.
+    def used(self) -> Used:
+        """Return what the copy has. LMDB counts it as it writes, so that nothing is read.
 
         Raises:
             lmdb.Error: The disk does not work.
         """
         stat = self.txn.stat(self.env.open_db(_RECORDS, self.txn, create=False))
         pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-        return int(stat["psize"] * pages)
+        return Used(int(stat["psize"] * pages), int(stat["entries"]))
 
     def commit(self, chain: Chain) -> None:
         """Commit the changes.

@@ -28,6 +28,7 @@ from beam_spark_runner.state.local_copy import (
     DiskSpaceCheck,
     LocalCopy,
     Origin,
+    Used,
     open_copy,
     open_or_undo,
     rebuild,
@@ -206,11 +207,11 @@ class Shard:
         except (OSError, lmdb.Error) as error:
             raise self._failed(error) from error
 
-    def used_bytes(self) -> int:
-        """Return the bytes of the local copy's pages in use, with uncommitted changes."""
+    def used(self) -> Used:
+        """Return what the local copy has, with uncommitted changes."""
         self._txn()
         try:
-            return self._copy.used_bytes()
+            return self._copy.used()
         except lmdb.Error as error:
             raise self._failed(error) from error
 

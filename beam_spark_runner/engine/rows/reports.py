@@ -185,6 +185,7 @@ def _shard_of(proto: reports_pb2.ShardReport) -> ShardReport:
         older=tuple((delta.epoch, delta.attempt) for delta in proto.older),
         was_rebuilt=proto.was_rebuilt,
         stored_bytes=proto.stored_bytes,
+        stored_records=proto.stored_records,
         keyed=tuple(
             KeyedReport(
                 *(keyed.store, keyed.epoch, keyed.attempt),

@@ -67,7 +67,7 @@ def seal(
     next_event_us, next_clock_us = stages.next_due()
     was_rebuilt = shard.origin is Origin.REBUILT and bool(shard.chain)  # else it was new
     was_rebuilt = was_rebuilt or any(keyed_shard.was_rebuilt for keyed_shard in keyed.values())
-    stored_bytes = shard.used_bytes()
+    used = shard.used()
     version = ShardVersion(stages.epoch.number, attempt)
     keyed_reports = [
         keyed_report(stages.epoch.stores[stage], keyed_shard.seal(version))
@@ -88,7 +88,8 @@ def seal(
         was_interrupted=stages.was_interrupted,
         awaits_commit=stages.awaits_commit,
         was_rebuilt=was_rebuilt,
-        stored_bytes=stored_bytes,
+        stored_bytes=used.size_bytes,
+        stored_records=used.records,
         keyed=keyed_reports,
         needs=[
             reports_pb2.StageNeeds(stage=stage, declared=sorted(needs))

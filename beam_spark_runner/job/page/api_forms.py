@@ -1,11 +1,12 @@
 """What the page serves as JSON, and its description in OpenAPI."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from beam_spark_runner.core.time import MAX_US, MIN_US
 from beam_spark_runner.job.page.job_view import state_word
 from beam_spark_runner.job.page.step_states import step_state
-from beam_spark_runner.observing.epoch_status import EpochPart, StepStatus
+from beam_spark_runner.observing.epoch_status import EpochPart, LevelState, StepStatus
 from beam_spark_runner.observing.held_back import held_back
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
 from beam_spark_runner.observing.level_works import LevelWork
@@ -86,6 +87,7 @@ def job_details(facts: JobFacts) -> Json:
             for path, epoch, size_bytes, at_s in facts.savepoints
         ],
         "state_bytes": {} if facts.status is None else dict(facts.status.stored_bytes),
+        "state": {} if facts.status is None else _stored(facts.status.stored_state),
         "segments": facts.segments,
         "segment_times": [
             {"segment": item.segment, "began_s": item.began_s, "ended_s": item.ended_s}
@@ -135,6 +137,21 @@ def _level(work: LevelWork) -> Json:
         "median_s": work.median_s,
         "slowest": slowest,
     }
+
+
+def _stored(states: Mapping[str, LevelState]) -> Json:
+    return {
+        steps: {
+            "records": state.records,
+            "next_event_timer_s": _due(state.next_event_us),
+            "next_clock_timer_s": _due(state.next_clock_us),
+        }
+        for steps, state in states.items()
+    }
+
+
+def _due(time_us: int | None) -> float | str | None:
+    return None if time_us is None else _time(time_us)
 
 
 def _figures(figures: StepFigures) -> Json:

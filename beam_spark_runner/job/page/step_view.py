@@ -16,6 +16,7 @@ from beam_spark_runner.job.page.texts import (
     rate_text,
     seconds_text,
 )
+from beam_spark_runner.observing.epoch_status import LevelState
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
 from beam_spark_runner.observing.message_lines import ERROR, WARNING, MessageLine
 from beam_spark_runner.observing.step_graph import EdgeKind, StepNode
@@ -209,9 +210,24 @@ def _facts(facts: JobFacts, members: Sequence[StepNode], path: str) -> list[tupl
     ]
     if sizes:
         pairs.append(("state of its level", ", ".join(sizes)))
+    for steps, state in (facts.status.stored_state if facts.status else {}).items():
+        if any(member.name in steps.split(", ") for member in members):
+            pairs += _stored(state, facts)
     late = [value for member in figures for name, value in member.metrics if name == _LATE]
     if late:
         pairs.append(("late, dropped", ", ".join(late)))
+    return pairs
+
+
+def _stored(state: LevelState, facts: JobFacts) -> list[tuple[str, str]]:
+    pairs = [("records of its level", f"{state.records:,}")]
+    if state.next_event_us is not None:
+        text = f"at the watermark {event_time_text(state.next_event_us)}"
+        pairs.append(("next timer of its level", text))
+    if state.next_clock_us is not None and facts.status is not None:
+        wait_s = max(0, state.next_clock_us - facts.status.clock_us) / 1e6
+        text = f"{seconds_text(wait_s)} after the last epoch" if wait_s else "due"
+        pairs.append(("next timer in processing time", text))
     return pairs
 
 

@@ -13,6 +13,7 @@ from beam_spark_runner.observing.epoch_status import (
     EpochTimes,
     Hold,
     HoldReason,
+    LevelState,
 )
 from beam_spark_runner.observing.stream_status import StreamStatus
 from beam_spark_runner.plan.build import build
@@ -68,6 +69,8 @@ def report(
     spent_us: int = 0,
     stored_bytes: int | None = None,
     group_bytes: int = 0,
+    stored_records: int = 0,
+    next_event_us: int | None = None,
     deferred: Mapping[str, Residuals] | None = None,
 ) -> Report:
     shard = None
@@ -75,10 +78,11 @@ def report(
         shard = ShardReport(
             epoch=1,
             attempt=1,
-            next_event_us=None,
+            next_event_us=next_event_us,
             next_clock_us=None,
             stored_bytes=stored_bytes,
             group_bytes=group_bytes,
+            stored_records=stored_records,
         )
     return Report(
         level=level,
@@ -263,3 +267,13 @@ def test_what_is_stored_is_summed_up_by_level() -> None:
     )
     assert sorted(status.stored_bytes.values()) == [1, 12_288]
     assert any("Read/Process" in names for names in status.stored_bytes)
+
+
+def test_of_records_the_sum_is_known_and_of_timers_the_first_one() -> None:
+    status = after(
+        report(0, {}, level=1, stored_bytes=1, stored_records=3),
+        report(1, {}, level=1, stored_bytes=1, stored_records=4, next_event_us=9),
+        report(2, {}, level=1, stored_bytes=1, stored_records=0, next_event_us=7),
+    )
+    (state,) = status.stored_state.values()
+    assert state == LevelState(records=7, next_event_us=7, next_clock_us=None)

@@ -37,12 +37,14 @@ def test_a_shard_reads_its_own_writes(shard: Shard) -> None:
 
 def test_its_size_is_that_of_its_pages(shard: Shard) -> None:
     with shard:
-        before = shard.used_bytes()
+        before = shard.used()
+        assert before.records == 0
         for number in range(1_000):
             shard.put(b"%d" % number, bytes(1_000))
-        assert before < 10_000 < 1_000_000 < shard.used_bytes() < 3_000_000
+        assert before.size_bytes < 10_000 < 1_000_000 < shard.used().size_bytes < 3_000_000
+        assert shard.used().records == 1_000
         shard.delete_prefix(b"")
-        assert shard.used_bytes() == before
+        assert shard.used() == before
 
 
 def test_deleting_nothing_is_no_change(shard: Shard) -> None:

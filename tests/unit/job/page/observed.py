@@ -13,6 +13,7 @@ from beam_spark_runner.observing.epoch_status import (
     EpochStatus,
     Hold,
     HoldReason,
+    LevelState,
     StepStatus,
 )
 from beam_spark_runner.observing.job_facts import JobFacts, StepFigures
@@ -100,6 +101,9 @@ def stream(job_id: str = "7", **fields: Any) -> JobFacts:
             parts_us={EpochPart.TASKS: 200_000},
             steps={"Read/Process": held, EVIL: StepStatus(input_us=NOW_US, output_us=NOW_US)},
             stored_bytes={EVIL: 8_192},
+            stored_state={
+                EVIL: LevelState(records=1_234, next_event_us=0, next_clock_us=NOW_US + 3_000_000)
+            },
         ),
         "committed_s": NOW_S - 2,
         "epochs": (PastEpoch(epoch=17, clock_us=NOW_US, parts_us=(1, 200_000, 3, 4)),),

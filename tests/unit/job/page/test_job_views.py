@@ -57,6 +57,21 @@ def test_pictures_have_no_styles_which_the_page_forbids() -> None:
         assert "style" not in svg
 
 
+def test_records_and_timers_of_a_step() -> None:
+    panel = job_view(stream(), QUERY.with_step(EVIL)).panel
+    assert panel is not None
+    shown = dict(panel.facts)
+    assert shown["records of its level"] == "1,234"
+    assert shown["next timer of its level"] == "at the watermark 1970-01-01T00:00:00Z"
+    assert shown["next timer in processing time"] == "3.0 s after the last epoch"
+    assert job_details(stream())["state"] == {
+        EVIL: {"records": 1_234, "next_event_timer_s": 0, "next_clock_timer_s": NOW_S + 3}
+    }
+    other = job_view(stream(), QUERY.with_step("Sum")).panel
+    assert other is not None
+    assert "records of its level" not in dict(other.facts)
+
+
 def test_samples_of_a_step() -> None:
     panel = job_view(stream(), QUERY.with_step(EVIL)).panel
     assert panel is not None
