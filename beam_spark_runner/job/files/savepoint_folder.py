@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.job.files.shard_places import save, storage_at
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.recovery.savepoint_copy import CopyingStorage, pins
 from beam_spark_runner.storage.folder import Settings
 from beam_spark_runner.storage.folder_at import folder_at
@@ -52,10 +53,15 @@ class SavepointFolder:
         self._root, self._settings, self._option = root, settings, option
         self._storage = CheckpointStorage(folder_at(root, settings), root)
 
-    def last_s(self) -> float | None:
-        """Return when the newest complete savepoint was begun, Unix time; None: there is none."""
-        complete = self._complete() if self._storage.exists() else ()
-        return _time_of(complete[-1]).timestamp() if complete else None
+    def complete(self) -> list[MadeSavepoint]:
+        """Return the savepoints that are complete, the oldest first, without their sizes."""
+        savepoints = []
+        for name in self._complete() if self._storage.exists() else ():
+            # Empty: it was removed meanwhile.
+            if epoch := self._storage.read_if_there(f"{name}.savepoint"):
+                begun_s = _time_of(name).timestamp()
+                savepoints.append(MadeSavepoint(self._place(name), int(epoch), None, begun_s))
+        return savepoints
 
     def make(self, source: CopyingStorage, now_s: float) -> CompleteSavepoint:
         """Make a savepoint.

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +36,8 @@ class ScheduledSavepoints:
         begun_from: ``--savepoint_path``, which is never removed.
         messages: Tell of savepoints.
         now_s: Returns the Unix time.
-        note: Is called with each savepoint.
+        note: Is called with each savepoint, also with those of earlier starts.
+        forget: Is called with the paths of savepoints that were removed.
         start: Runs a function in another thread, which does not keep the process.
     """
 
@@ -49,10 +50,12 @@ class ScheduledSavepoints:
         now_s: Callable[[], float] = time.time,
         start: Callable[[Callable[[], None]], object] | None = None,
         note: Callable[[MadeSavepoint], None] = lambda made: None,
+        forget: Callable[[Sequence[str]], None] = lambda paths: None,
     ) -> None:
         self._schedule, self._places = schedule, places
         self._begun_from = () if begun_from is None else (_absolute(begun_from),)
-        self._messages, self._now_s, self._note = messages, now_s, note
+        self._messages, self._now_s = messages, now_s
+        self._note, self._forget = note, forget
         self._start = start or _start_thread
         self._folder = SavepointFolder(_absolute(schedule.folder), places.store)
         self._due_s: float | None = None  # None: not known yet
@@ -79,8 +82,10 @@ class ScheduledSavepoints:
     def _save_if_due(self) -> None:
         now_s, every_s = self._now_s(), self._schedule.every_s
         if self._due_s is None:  # an earlier start may have made the last one
-            last_s = self._folder.last_s()
-            self._due_s = now_s + every_s if last_s is None else last_s + every_s
+            earlier = self._folder.complete()
+            self._due_s = every_s + (earlier[-1].at_s if earlier else now_s)
+            for made in earlier:
+                self._note(made)
             if now_s < self._due_s:
                 return
         places = self._places
@@ -89,7 +94,7 @@ class ScheduledSavepoints:
         self._due_s = now_s + every_s
         self._note(MadeSavepoint(*savepoint, self._now_s()))
         self._messages.inform(f"savepoint of epoch {savepoint.epoch:,} in {savepoint.path}")
-        self._folder.retain(self._schedule.keep, self._begun_from, now_s)
+        self._forget(self._folder.retain(self._schedule.keep, self._begun_from, now_s))
 
 
 def with_savepoints(
@@ -112,7 +117,12 @@ def with_savepoints(
     if schedule is None:
         return settings
     savepoints = ScheduledSavepoints(
-        schedule, places, config.savepoint_path, messages, note=watch.note_savepoint
+        schedule,
+        places,
+        config.savepoint_path,
+        messages,
+        note=watch.note_savepoint,
+        forget=watch.forget_savepoints,
     )
 
     def on_epoch(status: EpochStatus) -> None:

@@ -1,7 +1,7 @@
 """The status of a running streaming pipeline: its watermarks, rates, log lines and warnings."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from apache_beam.portability.api import metrics_pb2
@@ -135,7 +135,12 @@ class StreamWatch:
 
     def note_savepoint(self, savepoint: MadeSavepoint) -> None:
         """Remember a savepoint. Threads: any."""
-        self.savepoints = (*self.savepoints, savepoint)[-_MAX_SAVEPOINTS:]
+        savepoints = sorted((*self.savepoints, savepoint), key=lambda made: made.at_s)
+        self.savepoints = tuple(savepoints[-_MAX_SAVEPOINTS:])
+
+    def forget_savepoints(self, paths: Collection[str]) -> None:
+        """Forget savepoints that were removed. Threads: any."""
+        self.savepoints = tuple(made for made in self.savepoints if made.path not in paths)
 
     def note_trouble(self, kind: TroubleKind, text: str) -> None:
         """Warn of what goes wrong, and what the job survives."""

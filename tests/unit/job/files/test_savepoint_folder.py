@@ -7,6 +7,7 @@ import pytest
 from beam_spark_runner.job.files.checkpoint_storage import CheckpointStorage
 from beam_spark_runner.job.files.savepoint_folder import SavepointFolder
 from beam_spark_runner.job.files.shard_places import existing_storage
+from beam_spark_runner.observing.made_savepoints import MadeSavepoint
 from beam_spark_runner.recovery.manifest import Manifest, encode, manifest_name, pin_name
 from beam_spark_runner.recovery.savepoint_copy import NothingCommittedError, Savepoint
 from beam_spark_runner.savepoint import main
@@ -47,7 +48,10 @@ def folders(tmp_path: Path) -> list[str]:
 
 def test_the_newest_savepoints_stay(tmp_path: Path, checkpoint: Path) -> None:
     folder, paths = made(tmp_path, checkpoint, 4)
-    assert folder.last_s() == NOON_S + 3 * HOUR_S
+    times_s = [NOON_S + hour * HOUR_S for hour in range(4)]
+    assert folder.complete() == [
+        MadeSavepoint(path, 7, None, at_s) for path, at_s in zip(paths, times_s, strict=True)
+    ]
     assert paths[0] == str(tmp_path / "saved" / FIRST)
     assert (tmp_path / "saved" / f"{FIRST}.savepoint").read_text() == "7"
     assert folder.retain(3, (), NOON_S) == paths[:1]
@@ -85,13 +89,13 @@ def test_what_is_left_of_makers_that_died(tmp_path: Path, checkpoint: Path) -> N
     folder, paths = made(tmp_path, checkpoint, 2)
     saved = tmp_path / "saved"
     (saved / f"{FIRST}.savepoint").rename(saved / f"{FIRST}.begun")  # it was never complete
-    assert folder.last_s() == NOON_S + HOUR_S
+    assert folder.complete()[-1].at_s == NOON_S + HOUR_S
     folder.retain(1, (), NOON_S + DAY_S)
     assert folders(tmp_path) == paths  # perhaps it is still being made
     folder.retain(1, (), NOON_S + DAY_S + 1)
     assert folders(tmp_path) == paths[1:]
     (saved / f"{Path(paths[1]).name}.removing").touch()  # a removal that has not ended
-    assert folder.last_s() is None
+    assert folder.complete() == []
     folder.retain(1, (), NOON_S)
     assert list(saved.iterdir()) == []
 
@@ -100,7 +104,7 @@ def test_without_an_epoch_there_is_no_savepoint(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NothingCommittedError):
         made(tmp_path, tmp_path / "empty", 1)
-    assert SavepointFolder(str(tmp_path / "saved")).last_s() is None
+    assert SavepointFolder(str(tmp_path / "saved")).complete() == []
 
 
 def test_the_command_removes_all_but_the_newest_savepoints(

@@ -29,6 +29,7 @@ class Stream:
         self.now_s, self.said = NOON_S, Said()
         self.saved = tmp_path / "saved"
         self.made: list[MadeSavepoint] = []
+        self.removed: list[str] = []
         places: Any = ShardLocations(
             lineage="main", deltas=str(tmp_path / "checkpoint"), local=None, key_groups=1
         )
@@ -41,6 +42,7 @@ class Stream:
             lambda: self.now_s,
             lambda work: work(),
             self.made.append,
+            self.removed.extend,
         )
 
     def epoch_after(self, seconds: float) -> int:
@@ -58,12 +60,16 @@ def test_savepoints_are_made_when_they_are_due(tmp_path: Path) -> None:
     assert len(stream.said.informed) == 3
     assert [(made.epoch, made.at_s) for made in stream.made][-1] == (7, stream.now_s)
     assert len(stream.made) == 3
+    assert stream.removed == [stream.made[0].path]
     again = Stream(tmp_path)  # a restart does not change the schedule
     again.now_s = stream.now_s
     assert again.epoch_after(99) == 2
     assert not again.said.informed
     again.epoch_after(1)
     assert len(again.said.informed) == 1
+    # Those of the earlier start are known, too, except how large they are.
+    assert [made.path for made in again.made[:2]] == [made.path for made in stream.made[1:]]
+    assert [made.size_bytes is None for made in again.made] == [True, True, False]
 
 
 @pytest.mark.usefixtures("checkpoint")
