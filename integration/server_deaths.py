@@ -25,7 +25,7 @@ ORDERS = "SERVER_ORDERS"
 _JOB = r"/[0-9a-f]{12}"
 _NAME = r"/\d{12}-[0-9a-f]{12}"
 _MANIFEST = rf"{_JOB}/batch-\d{{12}}\.manifest"
-_MOMENTS = {
+MOMENTS = {
     # of the server
     "the submission is stored": rf"after create {_NAME}\.job",
     "the fence is claimed": rf"after create {_JOB}/\d{{12}}\.fence",
@@ -47,6 +47,7 @@ _MOMENTS = {
     "the finish record is created": rf"after create {_JOB}/work-\d{{12}}/p.*\.done",
     "a task has reported": "task has reported",
 }
+"""Regular expressions of the notes that are made at each moment."""
 _CHANGES = ("create", "delete", "new_file", "put", "put_content", "make")
 
 
@@ -93,7 +94,7 @@ class Orders:
 
 
 def _moment_of(note: str) -> str | None:
-    return next((name for name, what in _MOMENTS.items() if re.fullmatch(what, note)), None)
+    return next((name for name, what in MOMENTS.items() if re.fullmatch(what, note)), None)
 
 
 class Noted(beam.DoFn):  # type: ignore[misc]

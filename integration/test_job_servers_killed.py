@@ -14,7 +14,7 @@ import pytest
 
 from integration.batch_driver import COUNTED, PIPELINES, check_lines
 from integration.pipelines import counters
-from integration.server_deaths import ORDERS, Noted, Orders
+from integration.server_deaths import MOMENTS, ORDERS, Noted, Orders
 from tests.harness.processes import lasting_port
 from tests.harness.test_job_server import Server
 
@@ -110,6 +110,7 @@ def test_kills_of_the_server_change_nothing(tmp_path: Path, client: str, name: s
         undisturbed.check(server, undisturbed.submit(server))
     times = undisturbed.orders.moments()
     moments = sorted(times)
+    assert moments == sorted(MOMENTS)  # none of them is left out because a file has another name
     chance = random.Random(f"{client} {name} {KILLS}")
     chance.shuffle(moments)
     for number in range(-(-KILLS // len(_CASES))):
