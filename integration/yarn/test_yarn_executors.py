@@ -58,10 +58,12 @@ def test_an_executor_is_killed(submitter: Submitter, yarn: Yarn, storage: str) -
 
 def test_executors_come_for_a_pipeline_and_go_after_it(submitter: Submitter, yarn: Yarn) -> None:
     turns = yarn.place("turns-of-dynamic-allocation")
-    running = submitter.python(PROGRAM, f"--turns={turns}", "--parallelism=6", conf=DYNAMIC)
+    flags = [f"--turns={turns}", "--held", "--parallelism=6"]
+    running = submitter.python(PROGRAM, *flags, conf=DYNAMIC)
     for turn in range(2):
         (turns / f"{turn}").write_text("600")
         wait_for_executors(running, MAX_EXECUTORS, f"more executors in turn {turn}")
+        (turns / f"{turn}.through").touch()
         wait_for_executors(running, 1, f"the end of idle executors after turn {turn}")
     (turns / "end").touch()
     done = running.done()
@@ -85,6 +87,7 @@ def test_executors_come_and_go_with_the_elements_of_a_stream(
         done = folder / f"{count}.done"
         (folder / f"{count}.work").touch()
         wait_for_executors(running, MAX_EXECUTORS, f"more executors for {count}")
+        (folder / f"{count}.through").touch()
         wait_until(done.exists, f"the end of {count}")
         wait_for_executors(running, 1, f"the end of idle executors after {count}")
     (end / "end").touch()

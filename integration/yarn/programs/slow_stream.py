@@ -1,6 +1,7 @@
 """A stream with much to do for each file that appears in a folder, and nothing else to do.
 
-It is drained when there is a file that is given as the end.
+The tasks for "1.work" do not end before there is "1.through", so that they are still there when
+executors come. The stream is drained when there is a file that is given as the end.
 """
 
 import argparse
@@ -11,24 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.coders import VarIntCoder
 from apache_beam.io import fileio
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 PARTS = 240
 
 
-def slowly(part: tuple[str, int]) -> tuple[str, int]:
-    """Return the part, after some time."""
-    time.sleep(0.1)
+def held(part: tuple[str, int]) -> tuple[str, int]:
+    """Return the part, once its file may pass."""
+    while not Path(part[0]).with_suffix(".through").exists():
+        time.sleep(0.05)
     return part
 
 
 class MarksFiles(beam.DoFn):  # type: ignore[misc]
     """Leaves a file when all parts of another one have arrived."""
 
-    SEEN = CombiningValueStateSpec("seen", VarIntCoder(), sum)
+    SEEN = CombiningValueStateSpec("seen", sum)
 
     def process(
         self, part: tuple[str, int], seen: Any = beam.DoFn.StateParam(SEEN)
@@ -40,7 +42,7 @@ class MarksFiles(beam.DoFn):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Run the pipeline until it is to end."""
+    """Run the pipeline until it is to end, or fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True)
     parser.add_argument("--end", type=Path, required=True)
@@ -48,12 +50,13 @@ def main() -> None:
     pipeline = beam.Pipeline(options=PipelineOptions([*rest, "--streaming"]))
     files = pipeline | fileio.MatchContinuously(f"{mine.folder}/*.work", interval=0.5)
     parts = files | beam.FlatMap(lambda file: [(file.path, part) for part in range(PARTS)])
-    parts = parts | beam.Reshuffle() | beam.Map(slowly).with_output_types(tuple[str, int])
+    parts = parts | beam.Reshuffle() | beam.Map(held).with_output_types(tuple[str, int])
     _ = parts | beam.ParDo(MarksFiles())
     result = pipeline.run()
-    while not mine.end.exists():
+    while not mine.end.exists() and not PipelineState.is_terminal(result.state):
         time.sleep(0.1)
-    result.drain()
+    if mine.end.exists():
+        result.drain()
     result.wait_until_finish()
     print("the stream is done", flush=True)
 
