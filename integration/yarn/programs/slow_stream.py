@@ -18,6 +18,9 @@ from apache_beam.runners.runner import PipelineState
 from apache_beam.transforms.userstate import CombiningValueStateSpec
 
 PARTS = 240
+# Each look at the folder is an epoch with tasks for all executors. Between two of them, these must
+# be idle for long enough to go.
+POLL_S = 6.0
 
 
 def held(part: tuple[str, int]) -> tuple[str, int]:
@@ -48,7 +51,7 @@ def main() -> None:
     parser.add_argument("--end", type=Path, required=True)
     mine, rest = parser.parse_known_args(sys.argv[1:])
     pipeline = beam.Pipeline(options=PipelineOptions([*rest, "--streaming"]))
-    files = pipeline | fileio.MatchContinuously(f"{mine.folder}/*.work", interval=0.5)
+    files = pipeline | fileio.MatchContinuously(f"{mine.folder}/*.work", interval=POLL_S)
     parts = files | beam.FlatMap(lambda file: [(file.path, part) for part in range(PARTS)])
     parts = parts | beam.Reshuffle() | beam.Map(held).with_output_types(tuple[str, int])
     _ = parts | beam.ParDo(MarksFiles())
