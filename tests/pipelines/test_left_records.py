@@ -166,7 +166,10 @@ class Collects(beam.DoFn):  # type: ignore[misc]
 def test_windows_downstream_wait_for_what_is_left(
     flags: tuple[str, ...], server: RedisServer, spark_session: Any, left: list[int]
 ) -> None:
-    """Windows have passed when their elements go on, and the next step is in the same task."""
+    """Windows have passed when their elements go on, and the next step is in the same task.
+
+    The side input of a window is kept as long.
+    """
     windows = 3
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
@@ -181,7 +184,9 @@ def test_windows_downstream_wait_for_what_is_left(
             events.advance_watermark_to(start + 10)
         played = p | events.advance_watermark_to_infinity()
         pairs = played | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
-        factor = AsSingleton(p | beam.Create([3]))
+        factors = [TimestampedValue(3 + window, 10 * window) for window in range(windows)]
+        side = p | beam.Create(factors) | "Times" >> beam.Map(lambda factor: factor)
+        factor = AsSingleton(side | "S" >> beam.WindowInto(FixedWindows(10)))
         step = DeclarativeKeyedProcess(WithFactor(), side_inputs={"factor": factor})
         made = pairs | beam.WindowInto(FixedWindows(10)) | STEP >> step
         pairs = made | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
@@ -189,6 +194,6 @@ def test_windows_downstream_wait_for_what_is_left(
 
     found = harvest(spark_session, build, f"--state_store={server.url}", *flags)
     assert sorted(found["found"]) == sorted(
-        (f"{key}", [900, 900]) for key in range(KEYS) for _ in range(windows)
+        (f"{key}", 2 * [300 * (3 + window)]) for key in range(KEYS) for window in range(windows)
     )
     assert any(left) is bool(flags)

@@ -11,6 +11,8 @@ from beam_spark_runner.core.ids import DestinationId, PCollectionId, StageId
 from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.engine.program import StageInEpochs, StageProgram
 from beam_spark_runner.engine.task.epoch_watermarks import EpochWatermarks
+from beam_spark_runner.harness.bundle import RecordLeft
+from beam_spark_runner.harness.stored_in_flight import store_left, take_left
 from beam_spark_runner.plan.model import Delivery, Stored
 from beam_spark_runner.portable.stage_description import StageDescription
 from beam_spark_runner.semantics.timers import Domain
@@ -69,3 +71,23 @@ def test_timers_that_are_not_due_hold_what_they_say() -> None:
     later = timer(500_000, MAX_US)
     assert output_us(later, interrupted=False) == 90_000
     assert output_us(later, timer(300_000, 60_000), interrupted=False) == 60_000
+
+
+def test_records_that_are_left_keep_the_side_inputs_that_they_may_look_up() -> None:
+    view = edge_of(Delivery.GROUP_BY_KEY)
+    declared = StageInEpochs(stores=frozenset({Stored.KEYS}), views={("step", "side"): view})
+    program = replace(PROGRAM, epoch=declared)
+    store = StoredState(SortedRecords(), STAGE, count_values)
+
+    def looks_up_us() -> int:
+        watermarks = EpochWatermarks(reports_pb2.Epoch(), {int(INPUT): MAX_US})
+        watermarks.advance([program], lambda _: store.least_hold(), lambda _: (None, None), ())
+        return watermarks.looks_up_us[int(view.dest)]
+
+    store_left(store, [RecordLeft(b"k", hold_us, b"") for hold_us in (20_000, 10_000)])
+    assert looks_up_us() == 10_000
+    take_left(store)
+    store_left(store, [RecordLeft(b"k", 20_000, b"")])
+    assert looks_up_us() == 20_000
+    take_left(store)
+    assert looks_up_us() == MAX_US
