@@ -12,6 +12,7 @@ from beam_spark_runner.core.time import MAX_US
 from beam_spark_runner.semantics.timers import Domain
 from beam_spark_runner.state.backend import Address, Bag, Batches, MapValues, Page, StoredTimer
 from beam_spark_runner.state.coded_timers import coded_place, coded_timer, timer_of
+from beam_spark_runner.state.first_times import FirstTimes, first_times
 from beam_spark_runner.state.locked_records import SortedRecords
 from beam_spark_runner.state.memory import PAGE_BYTES, CountValues
 from beam_spark_runner.state.store_cells import StoredCells
@@ -41,7 +42,7 @@ class StoredState:
         count_values: See ``MemoryState``.
         page_bytes: The size at which a page ends, after the piece that reaches it.
         lists_holds: Whether each holder is a record, so that setting a hold reads nothing; else a
-            record counts those of one time.
+            record counts those of one time. See ``FirstTimes.listed_hold_us``.
         own_transform: See ``StoreKeys``.
         ask: Loads what user keys have, which ``store_keys`` has encoded, in one round trip. None:
             the records are on this host.
@@ -227,7 +228,7 @@ class StoredState:
                 owner = store_pb2.TimerOwner.FromString(coded)
                 transform = self._keys.transform_of(owner.transform)
                 timers = self.timers(transform, owner.key)
-                if domain == _EVENT or _firsts(timers).event_us is None:
+                if domain == _EVENT or first_times(timers).event_us is None:
                     yield transform, owner.key, timers
 
     def next_due(self) -> tuple[int | None, int | None]:
@@ -243,10 +244,18 @@ class StoredState:
         return next(iter(self._records.scan(self._keys.stage)), None) is None
 
     def least_hold(self) -> int | None:
-        """Return the least hold of the output watermark, event time; None: there is no hold."""
-        for record, _ in self._records.scan(self._keys.holds()):
-            return self._keys.hold_time(record)
-        return None
+        """Return the least hold of the output watermark, event time; None: there is no hold.
+
+        Where holders are listed, the first due time in event time counts as a hold.
+        """
+        holds = (self._keys.hold_time(key) for key, _ in self._records.scan(self._keys.holds()))
+        hold_us = next(holds, MAX_US)
+        if self._lists_holds:
+            due = (
+                self._keys.due_time(key) for key, _ in self._records.scan(self._keys.due_in(_EVENT))
+            )
+            hold_us = min(hold_us, next(due, MAX_US))
+        return None if hold_us == MAX_US else hold_us
 
     def count_holders(self) -> int:
         """Count the keys that hold the output watermark; a key counts once per transform."""
@@ -319,7 +328,7 @@ class StoredState:
             old_timers: The timers that are indexed now.
             new_timers: The timers that replace them.
         """
-        old, new = _firsts(old_timers), _firsts(new_timers)
+        old, new = first_times(old_timers), first_times(new_timers)
         for domain, old_us, new_us in (
             (_EVENT, old.event_us, new.event_us),
             (_CLOCK, old.clock_us, new.clock_us),
@@ -330,19 +339,28 @@ class StoredState:
                 self._records.delete(self._keys.due(domain, old_us, owner))
             if new_us is not None:
                 self._records.put(self._keys.due(domain, new_us, owner), place)
-        if old.hold_us != new.hold_us:
-            self._change_holders(owner, old.hold_us, -1)
-            self._change_holders(owner, new.hold_us, 1)
-
-    def _change_holders(self, owner: bytes, time_us: int, change: int) -> None:
-        if time_us == MAX_US:
-            return
         if self._lists_holds:
-            record = self._keys.hold(time_us) + owner
-            if change > 0:
-                self._records.put(record, _HOLDERS.pack(1))
-            else:
-                self._records.delete(record)
+            self._list_hold(owner, old, new)
+        elif old.hold_us != new.hold_us:
+            self._change_holders(old.hold_us, -1)
+            self._change_holders(new.hold_us, 1)
+
+    def _list_hold(self, owner: bytes, old: FirstTimes, new: FirstTimes) -> None:
+        """List an owner's hold, if it holds the watermark more than its first due time does.
+
+        The watermark does not pass an event time that is due before the timer has fired. Earlier
+        versions have listed all holds, so that there may be a record of the old one in any case.
+        """
+        if old == new:
+            return
+        listed_us = new.listed_hold_us
+        if old.hold_us not in (listed_us, MAX_US):
+            self._records.delete(self._keys.hold(old.hold_us) + owner)
+        if listed_us not in (old.listed_hold_us, MAX_US):
+            self._records.put(self._keys.hold(listed_us) + owner, _HOLDERS.pack(1))
+
+    def _change_holders(self, time_us: int, change: int) -> None:
+        if time_us == MAX_US:
             return
         record = self._keys.hold(time_us)
         coded = self._records.get(record)
@@ -361,23 +379,3 @@ class _OwnedTimers(NamedTuple):
     owner: bytes
     records: list[tuple[bytes, bytes]]
     timers: tuple[StoredTimer, ...]
-
-
-class _Firsts(NamedTuple):
-    """The first due time of each domain, and the least hold, of some timers."""
-
-    event_us: int | None
-    clock_us: int | None
-    hold_us: int
-
-
-def _firsts(timers: Sequence[StoredTimer]) -> _Firsts:
-    event_us = clock_us = None
-    least_us = MAX_US
-    for _, _, _, domain, fires_us, hold_us, _ in timers:
-        least_us = min(least_us, hold_us)
-        if domain is Domain.PROCESSING_TIME:
-            clock_us = fires_us if clock_us is None else min(clock_us, fires_us)
-        else:
-            event_us = fires_us if event_us is None else min(event_us, fires_us)
-    return _Firsts(event_us, clock_us, least_us)

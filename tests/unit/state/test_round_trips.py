@@ -179,18 +179,18 @@ def test_due_times_and_holds_are_read_together(fired: int, tmp_path: Path) -> No
     with task.opened() as shard:
         state = state_of(shard)
         for number, key in enumerate(USER_KEYS):
-            timer = StoredTimer("", "", b"w", Domain.EVENT_TIME, number, 1_000 + number, b"")
+            timer = StoredTimer("", "", b"w", Domain.EVENT_TIME, 1_000 + number, number, b"")
             state.set_timers("step", key, [timer])
         task.seal(shard)
     with task.opened() as shard:
         state = state_of(shard)
-        assert state.next_due() == (0, None)
-        assert state.least_hold() == 1_000
-        for transform, key in state.due(fired - 1, 0):
+        assert state.next_due() == (1_000, None)
+        assert state.least_hold() == 0
+        for transform, key in state.due(999 + fired, 0):
             state.set_timers(transform, key, [])
         left = fired < len(USER_KEYS)
-        assert state.next_due() == (fired if left else None, None)
-        assert state.least_hold() == (1_000 + fired if left else None)
+        assert state.next_due() == (1_000 + fired if left else None, None)
+        assert state.least_hold() == (fired if left else None)
         names = [trip for trip in task.store.trips if any(isinstance(each, Names) for each in trip)]
         assert len(names) == 1
 
