@@ -181,7 +181,7 @@ def test_windows_downstream_wait_for_what_is_left(
             events.advance_watermark_to(start + 2)
             some = [(f"{key}", value) for key in range(KEYS) for value in (window, 10 + window)]
             events.add_elements([TimestampedValue(each, start + 3) for each in some])
-            events.advance_watermark_to(start + 10)
+            events.advance_watermark_to(start + 11)  # the window has expired
         played = p | events.advance_watermark_to_infinity()
         pairs = played | beam.Map(lambda pair: pair).with_output_types(tuple[str, int])
         factors = [TimestampedValue(3 + window, 10 * window) for window in range(windows)]
