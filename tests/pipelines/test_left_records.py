@@ -166,10 +166,7 @@ class Collects(beam.DoFn):  # type: ignore[misc]
 def test_windows_downstream_wait_for_what_is_left(
     flags: tuple[str, ...], server: RedisServer, spark_session: Any, left: list[int]
 ) -> None:
-    """Windows have passed when their elements go on, and the next step is in the same task.
-
-    The side input of a window is kept as long.
-    """
+    """Windows have passed when their elements go on, and the next step is in the same task."""
     windows = 3
 
     def build(p: beam.Pipeline) -> dict[str, Any]:
