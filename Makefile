@@ -210,12 +210,13 @@ bench-kafka: $(READY_INTEGRATION) $(KAFKA) $(VENV_STRUCTURED)/.ready ## Kafka to
 LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
 PACKAGE = integration/test_package.py
 THIRD_PARTY = integration/third_party
+DATABASES = integration/test_streams_into_databases.py
 TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Azurite, Spark 3.5
 	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(PACKAGE) $(PAGE) $(YARN) $(KUBERNETES) $(THIRD_PARTY))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(DATABASES) $(PACKAGE) $(PAGE) $(YARN) $(KUBERNETES) $(THIRD_PARTY))
 
 # A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
 KDC = /usr/sbin/krb5kdc
@@ -318,8 +319,14 @@ $(READY_TABLES): setup.cfg pyproject.toml build_support/backend.py beam_spark_ru
 	$(VENV_TABLES)/bin/python -m pip install --quiet --editable '.[test]' 'pyspark[connect]==4.1.*'
 	touch $@
 
-integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) ## Tables and partitions on clusters, also on Spark 3.5; Delta and Iceberg on Spark 4.1
-	$(PYTEST) $(TABLES)
+# Debian's server, which tests run in folders of their own.
+POSTGRESQL = /usr/lib/postgresql
+$(POSTGRESQL):
+	apt-get update --quiet
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends postgresql
+
+integration-tables: $(READY) $(SPARK_CLASSES) $(READY_TABLES) $(READY_35) | $(POSTGRESQL) ## Tables and partitions on clusters, also on Spark 3.5; Delta and Iceberg on Spark 4.1; PostgreSQL, which it may install
+	$(PYTEST) $(TABLES) $(DATABASES)
 	$(VENV_TABLES)/bin/python -m pytest $(LAKES) integration/test_lakes_recovered.py integration/test_streams_into_tables.py
 	$(VENV_35)/bin/python -m pytest $(LAKES) integration/test_connect_3_5.py $(TABLES)
 	$(VENV_35)/bin/python -m pytest -m connect integration/test_state_stores_on_sessions.py

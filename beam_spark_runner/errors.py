@@ -61,6 +61,7 @@ from beam_spark_runner.recovery.begun_writes import (
     UnknownTableWriteError,
 )
 from beam_spark_runner.recovery.epoch_writes import (
+    TableDatabaseError,
     UnknownEpochWriteError,
 )
 from beam_spark_runner.recovery.manifest import (
@@ -142,6 +143,7 @@ __all__ = [
     "StreamCrashLoopError",
     "StuckBundleError",
     "SuspendedJobError",
+    "TableDatabaseError",
     "TableError",
     "TooLargeError",
     "TooManyJobsError",

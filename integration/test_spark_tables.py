@@ -1,11 +1,7 @@
 """Spark tables beyond a local session: clusters, Spark Connect, a job server, a database."""
 
-import os
-import pwd
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +16,7 @@ from beam_spark_runner import SparkPortableRunner
 from beam_spark_runner.core.errors import TableError
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 from integration.cluster import local_cluster
+from integration.postgresql import DRIVER, postgresql
 from integration.table_pipelines import (
     COUNT,
     Target,
@@ -31,7 +28,6 @@ from tests.connect_server import start_connect_server
 from tests.harness.test_job_server import Server
 
 ROOT = Path(__file__).parents[1]
-POSTGRESQL_DRIVER = "org.postgresql:postgresql:42.7.4"
 
 
 @pytest.mark.cluster
@@ -99,37 +95,10 @@ def test_two_connect_servers_on_one_host(connect_server: str, tmp_path: Path) ->
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[str]:
+def database() -> Iterator[str]:
     """The JDBC URL of a separate PostgreSQL server."""
-    found = [shutil.which("pg_ctl"), *Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")]
-    tools = next((Path(each).resolve().parent for each in found if each), None)
-    if tools is None or not (tools / "initdb").exists():
-        pytest.skip("there is no PostgreSQL here: apt-get install postgresql")
-    # It does not run as root.
-    user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
-    folder = Path(f"/tmp/beam-postgresql-{os.getpid()}")
-    folder.mkdir()
-    shutil.chown(folder, user)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def run(tool: str, *arguments: str) -> None:
-        command = [str(tools / tool), *arguments]
-        if os.getuid() == 0:
-            command = ["runuser", "-u", user, "--", *command]
-        subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
-
-    try:
-        run("initdb", "-D", f"{folder}/data", "-U", "beam", "-A", "trust")
-        settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
-        run("pg_ctl", "-D", f"{folder}/data", "-l", f"{folder}/log", "-w", "-o", settings, "start")
-        try:
-            yield f"jdbc:postgresql://127.0.0.1:{port}/postgres"
-        finally:
-            run("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with postgresql() as server:
+        yield server.url
 
 
 # A separate JVM: packages are resolved when it starts.
@@ -195,7 +164,7 @@ def by_jdbc(spark: Any, url: str) -> None:
 
 @pytest.mark.slow
 def test_a_database(database: str) -> None:
-    run_with(POSTGRESQL_DRIVER, "by_jdbc", database)
+    run_with(DRIVER, "by_jdbc", database)
 
 
 @pytest.mark.slow

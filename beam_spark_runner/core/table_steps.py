@@ -86,6 +86,7 @@ class TableWrite:
         schema: The schema of the rows to write, in Spark's JSON.
         has_given_schema: Whether the program has given the schema. Else it is derived from Beam's
             types, which are less precise than Spark's: all decimals have one type.
+        keys: The names of the columns by which rows replace others; empty: they do not.
     """
 
     table: str = ""
@@ -96,16 +97,21 @@ class TableWrite:
     partition_by: tuple[str, ...] = ()
     schema: str = ""
     has_given_schema: bool = False
+    keys: tuple[str, ...] = ()
 
     def to_payload(self) -> bytes:
         """Encode the write as the payload of a transform."""
-        return json.dumps(asdict(self)).encode()
+        fields = asdict(self)
+        if not self.keys:  # so that the payload is the one of earlier versions
+            del fields["keys"]
+        return json.dumps(fields).encode()
 
     @staticmethod
     def from_payload(payload: bytes) -> "TableWrite":
         """Decode a payload of ``to_payload``."""
         fields = json.loads(payload)
-        return TableWrite(**{**fields, "partition_by": tuple(fields["partition_by"])})
+        names = {name: tuple(fields.get(name, ())) for name in ("partition_by", "keys")}
+        return TableWrite(**{**fields, **names})
 
     @override
     def __str__(self) -> str:

@@ -77,6 +77,11 @@ class AppendedTables:
                 self._write(write, check_fence)
                 self._written.add(write)
 
+    def close(self) -> None:
+        """Remove what has helped to write the tables: the run has ended, or has failed."""
+        for step in set(self._steps.values()):
+            self._cluster.tables.to_append(step).close()
+
     def _state(self, step: str, epoch: int) -> TargetState:
         table = self._cluster.tables.to_append(step)
         found: list[TargetState] = []

@@ -109,7 +109,7 @@ class EpochLoop:
                 accepted.
             FencedError: another driver has taken the pipeline over.
         """
-        with self._leaving_nothing():
+        with self._leaving_nothing(), contextlib.closing(self._appended):
             if self._last.epoch:
                 self._rescale(self._last.partitions)
             self._adapt()

@@ -123,6 +123,10 @@ class TableToAppend(Protocol):
         """Say why a write has failed."""
         ...
 
+    def close(self) -> None:
+        """Remove what has helped to write the table: the run has ended, or has failed."""
+        ...
+
 
 class Tables(Protocol):
     """The tables that a pipeline reads and writes, by step.

@@ -17,6 +17,8 @@ DELTA = "delta"
 """Skips a write that has the ``txnAppId`` and the ``txnVersion`` of one that it has committed."""
 ICEBERG = "iceberg"
 """Keeps properties of snapshots: by that of a write, it can be asked whether it has committed."""
+JDBC = "jdbc"
+"""A table of a database. Only streams note in it what they have written."""
 FILES = "files"
 """Files whose names are new in each write, so that their listing tells whether one was there."""
 
@@ -27,7 +29,8 @@ class TargetState:
 
     Attributes:
         exists: Whether it exists. None: that is not known.
-        kind: ``DELTA``, ``ICEBERG`` or ``FILES``; another text: a format of which nothing is known.
+        kind: ``DELTA``, ``ICEBERG``, ``JDBC`` or ``FILES``; another text: a format of which nothing
+            is known.
         files: How many files it has, if it has a digest.
         digest: Of the names of its files. Empty: they are not known.
         version: The number of the version, or of the snapshot, if it has any.

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from beam_spark_runner.core.errors import InvariantError, RunnerError
+from beam_spark_runner.core.errors import CheckpointStorageError, InvariantError, RunnerError
 from beam_spark_runner.recovery.begun_writes import (
     DELTA,
     ICEBERG,
+    JDBC,
     BegunWrite,
     Found,
     Outcome,
@@ -22,7 +23,7 @@ from beam_spark_runner.recovery.begun_writes import (
     outcome,
 )
 
-KINDS = (DELTA, ICEBERG)
+KINDS = (DELTA, ICEBERG, JDBC)
 """Tables whose commits carry the epoch that has made them."""
 
 
@@ -129,7 +130,8 @@ def _known_kind(table: TargetState) -> str:
 def outcome_of(write: EpochWrite, found: Found) -> Outcome:
     """Return what became of a write that an earlier start may have made.
 
-    A table of Delta has an answer for each write: it skips one whose epoch it has.
+    A table of Delta has an answer for each write: it skips one whose epoch it has. A database is
+    asked for the epoch itself.
 
     Args:
         write: The write.
@@ -149,6 +151,14 @@ def changed_kind(before: str, now: str) -> str:
         now: Another one.
     """
     return f"it was a table of {before}, and is one of {now} now"
+
+
+class TableDatabaseError(CheckpointStorageError):
+    """The database of a table that a streaming pipeline writes does not answer, or is too busy."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.place} cannot be written now: {self.problem}"
 
 
 class UnknownEpochWriteError(RunnerError):

@@ -27,7 +27,8 @@ import apache_beam as beam
 import beam_spark_runner
 OPTIONS = ["--runner=SparkPortableRunner", *sys.argv[1:]]
 """
-_MARK = "PROGRAM_UNDER_TEST"
+MARK = "PROGRAM_UNDER_TEST"
+"""The variable that all processes of a program have."""
 
 
 class Ended(NamedTuple):
@@ -72,7 +73,7 @@ class Program:
             self._process = subprocess.Popen(
                 [sys.executable, str(file), *flags],
                 cwd=folder,
-                env={**variables, _MARK: self._mark, **environment},
+                env={**variables, MARK: self._mark, **environment},
                 stdin=errors if self._is_on_terminal else None,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -179,7 +180,7 @@ class Program:
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                if f"{_MARK}={self._mark}".encode() in (process / "environ").read_bytes():
+                if f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes():
                     found.append((process / "cmdline").read_text().replace("\0", " "))
             except OSError:  # it has ended, or is another user's
                 continue

@@ -1,4 +1,4 @@
-"""Tables of this process, for streams without a Spark: those of Delta and of Iceberg."""
+"""Tables of this process, for streams without a Spark: of Delta, of Iceberg and of a database."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from beam_spark_runner.engine.task.table_files import TableFiles
 from beam_spark_runner.in_process import cluster
 from beam_spark_runner.job.run import job
 from beam_spark_runner.recovery.begun_writes import (
-    DELTA,
     ICEBERG,
+    JDBC,
     Found,
     Outcome,
     TargetState,
@@ -69,6 +69,8 @@ class TablesInMemory(NoTables):
         return TargetState(exists=bool(self.commits), kind=self._kind, version=version)
 
     def is_written(self, write: EpochWrite) -> bool:
+        if self._kind == JDBC:
+            return write.epoch <= self._epochs.get(write.writer, 0)
         marks = {str(number): mark for number, (mark, _) in enumerate(self.commits, 1)}
         parents = {number: str(int(number) - 1) if number != "1" else None for number in marks}
         known = has_mark(marks, parents, write.begun()) if self._kind == ICEBERG else None
@@ -83,11 +85,14 @@ class TablesInMemory(NoTables):
         batches = TableFiles(places, _COLUMNS).read(write.files)
         ids = [id_ for batch in batches for id_ in batch["id"].to_pylist()]
         assert len(ids) == write.rows
-        if self._kind != DELTA or write.epoch > self._epochs.get(write.writer, 0):
+        if self._kind == ICEBERG or write.epoch > self._epochs.get(write.writer, 0):
             self.commits.append((write.mark, ids))
         self._epochs[write.writer] = max(write.epoch, self._epochs.get(write.writer, 0))
         if dies:
             raise Died
+
+    def close(self) -> None:
+        pass
 
     def reason_for(self, error: BaseException) -> str:
         return str(error)

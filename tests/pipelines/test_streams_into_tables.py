@@ -12,8 +12,10 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from beam_spark_runner.core.errors import BundleFailedError, SparkJobError
 from beam_spark_runner.job.files.shard_places import existing_storage
 from beam_spark_runner.recovery.commit import newest
+from beam_spark_runner.recovery.epoch_writes import TableDatabaseError
 from beam_spark_runner.recovery.manifest import Manifest, epochs_of
 from beam_spark_runner.savepoint import main
+from beam_spark_runner.scheduling import patience
 from beam_spark_runner.transforms import WriteToSpark
 from tests.harvest import PROCESS, run
 from tests.pipelines.dying_drivers import Deaths, Died
@@ -24,7 +26,7 @@ IDS = [*range(EPOCHS * OF_EPOCH)]
 DIES = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=["delta", "iceberg", "jdbc"])
 def tables(request: pytest.FixtureRequest) -> Iterator[TablesInMemory]:
     made = TablesInMemory(request.param)
     with made.serving():
@@ -117,7 +119,7 @@ def dies_and_continues(tables: TablesInMemory, folder: Path, at: int | None) -> 
 @DIES
 @pytest.mark.rare
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "jdbc"])
 def test_drivers_die_at_each_change_of_the_checkpoint(tmp_path: Path, kind: str) -> None:
     def check(name: str, at: int | None) -> int:
         made = TablesInMemory(kind)
@@ -166,6 +168,29 @@ def test_a_table_that_cannot_be_looked_at_fails_the_run_until_it_can(
         run_here(into_table(), f"--checkpoint_dir={tmp_path}")
     assert tables.ids() == []
     run_here(into_table(), f"--checkpoint_dir={tmp_path}")
+    assert tables.ids() == IDS
+
+
+@pytest.mark.parametrize("tables", ["jdbc"], indirect=True)
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_database_that_restarts_is_waited_for(
+    tables: TablesInMemory, monkeypatch: pytest.MonkeyPatch, has_written: bool
+) -> None:
+    """It is asked what it has, since a connection may be lost while a transaction commits."""
+    monkeypatch.setattr(patience, "_FIRST_S", 0)
+    append = tables.append
+    failures = [TableDatabaseError("the table numbers", "it restarts")] * 2
+
+    def failing_append(*arguments: Any) -> None:
+        if has_written and failures:
+            append(*arguments)
+        if failures:
+            raise failures.pop()
+        append(*arguments)
+
+    monkeypatch.setattr(tables, "append", failing_append)
+    run_here(into_table())
+    assert not failures
     assert tables.ids() == IDS
 
 

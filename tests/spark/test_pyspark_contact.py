@@ -20,6 +20,12 @@ from pyspark.sql import SparkSession
 from beam_spark_runner.core.errors import InvariantError
 from beam_spark_runner.spark import pyspark_internals
 from beam_spark_runner.spark.broadcast import broadcast_file
+from beam_spark_runner.spark.driver.database import (
+    JavaDatabase,
+    is_away,
+    reason_of_database,
+    state_of,
+)
 
 
 @pytest.mark.spark
@@ -43,6 +49,29 @@ def test_the_jvm_and_its_context(spark_session: SparkSession) -> None:
     assert pyspark_internals.scala_context(context).applicationId() == context.applicationId
     assert len(pyspark_internals.scala_context(context).statusTracker().getJobIdsForTag("x")) == 0
     assert pyspark_internals.scala_context(context).statusStore() is not None
+
+
+@pytest.mark.spark
+def test_connections_of_its_source_jdbc(spark_session: SparkSession, tmp_path: Path) -> None:
+    java: Any = pyspark_internals.jvm()
+    java.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
+    database = JavaDatabase({"url": "jdbc:derby:memory:contact;create=true", "dbtable": "t"})
+    with database.transaction() as transaction:
+        transaction.execute("CREATE TABLE t (id INT, name VARCHAR(9))")
+        transaction.execute("INSERT INTO t VALUES (1, NULL)")
+
+    def fail() -> None:
+        with database.transaction() as transaction:
+            transaction.execute("INSERT INTO t VALUES (2, NULL)")
+            transaction.execute("INSERT INTO nowhere VALUES (2)")
+
+    with pytest.raises(Py4JJavaError) as raised:
+        fail()
+    assert state_of(raised.value) == "42X05"
+    assert "NOWHERE" in reason_of_database(raised.value)
+    assert not is_away(raised.value)
+    with database.transaction() as transaction:
+        assert transaction.query("SELECT * FROM t") == [("1", None)]
 
 
 def test_its_handler_of_ctrl_c() -> None:

@@ -59,6 +59,7 @@ def test_rows_that_do_not_fit_are_dead_letters(spark_session: Any, tmp_path: Pat
             "the table missing is none of Delta",
         ),
         ({"path": "out"}, "the mode is error, but a streaming pipeline adds rows in each epoch"),
+        ({"path": "out", "mode": "append", "keys": "id"}, "keys, by which rows replace others"),
     ],
 )
 def test_tables_that_a_stream_cannot_write(
@@ -75,6 +76,11 @@ def test_tables_that_a_stream_cannot_write(
     with pytest.raises(PipelineRefusedError, match=problem):
         harvest(spark_session, build, "--streaming")
     assert not (tmp_path / "out").exists()
+
+
+def test_keys_are_only_for_streams(spark_session: Any, tmp_path: Path) -> None:
+    with pytest.raises(PipelineRefusedError, match="keys, by which rows replace others, are for"):
+        write_nothing_much(spark_session, path=str(tmp_path / "out"), keys=["amount"])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from beam_spark_runner.engine.program import ShardLocations
 from beam_spark_runner.engine.rows.table_rows import conformed
 from beam_spark_runner.state.checked_blocks import reader_of
 
+_ROWS_OF_FILE = 1 << 40  # no file has as many
+
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
@@ -44,3 +46,22 @@ class TableFiles:
                                 yield conformed(batch, self.table_schema)
             except OSError as error:
                 raise OutputStorageError(f"{self.places.deltas}/{name}", str(error)) from error
+
+    def read_numbered(self, name: str, number: int, column_name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file, with one more column: the number of a row in all files.
+
+        Args:
+            name: the name of the file.
+            number: its own number.
+            column_name: the name of the column.
+
+        Raises:
+            DamagedFileError: the file is damaged.
+            OutputStorageError: the file is missing, or the folder does not answer.
+        """
+        at = number * _ROWS_OF_FILE
+        numbered = self.table_schema.append(pa.field(column_name, pa.int64()))
+        for batch in self.read([name]):
+            numbers = pa.array(range(at, at + batch.num_rows), pa.int64())
+            yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=numbered)
+            at += batch.num_rows

@@ -2,31 +2,27 @@
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
 from beam_spark_runner.core.errors import TableError
-from beam_spark_runner.core.table_types import columns_of
+from beam_spark_runner.driving.tables import TableToAppend
 from beam_spark_runner.engine.program import ShardLocations
-from beam_spark_runner.engine.task.table_files import TableFiles
-from beam_spark_runner.recovery.begun_writes import DELTA, ICEBERG, Outcome, TargetState
+from beam_spark_runner.recovery.begun_writes import DELTA, ICEBERG, JDBC, Outcome, TargetState
 from beam_spark_runner.recovery.epoch_writes import (
-    KINDS,
     SNAPSHOTS_WERE_REMOVED,
     EpochWrite,
     UnknownEpochWriteError,
     changed_kind,
     outcome_of,
 )
-from beam_spark_runner.spark.driver.table_schemas import struct_type
+from beam_spark_runner.spark.driver.database_tables import database_table
+from beam_spark_runner.spark.driver.epoch_rows import rows_of_epoch
 from beam_spark_runner.spark.driver.table_states import WriteTarget
 from beam_spark_runner.spark.driver.table_writes import OpenWrite
-from beam_spark_runner.spark.worker.task_functions import table_files_function
-from beam_spark_runner.transforms.spark_tables.to_arrow import arrow_type
 
+ONLY_IN_DATABASES = (
+    "keys, by which rows replace others, are for streaming pipelines that write a table of "
+    "PostgreSQL (format='jdbc'): leave them out"
+)
 _OF_DELTA = ("txnappid", "txnversion")
-_ROWS_OF_TASK = 50_000
-"""Each task writes a file of the table: an epoch with few rows writes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class EpochTable:
 
     Attributes:
         opened: the write, which has passed its checks.
-        kind: one of ``KINDS``.
+        kind: ``DELTA`` or ``ICEBERG``.
     """
 
     opened: OpenWrite
@@ -64,30 +60,21 @@ class EpochTable:
     def append(self, write: EpochWrite, places: ShardLocations) -> None:
         """See ``TableToAppend``."""
         marks = self._target.marks_of_epoch(write)
-        self.opened.save(self._rows(write, places), "append", marks)
+        self.opened.save(rows_of_epoch(self.opened, write, places), "append", marks)
 
     def reason_for(self, error: BaseException) -> str:
         """See ``TableToAppend``."""
         return self.opened.reason_for(error)
 
-    def _rows(self, write: EpochWrite, places: ShardLocations) -> DataFrame:
-        schema = self.opened.schema
-        columns = columns_of(schema)
-        arrow_schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
-        reading = table_files_function(TableFiles(places, arrow_schema))
-        names = ", ".join(f"'{name}'" for name in write.files)
-        count = len(write.files)
-        tasks = max(1, min(count, write.rows // _ROWS_OF_TASK))
-        frame: DataFrame = self.opened.session.spark.range(0, count, 1, tasks)
-        frame = frame.selectExpr(f"element_at(array({names}), cast(id + 1 as int)) as name")
-        return frame.mapInArrow(reading, struct_type(schema))
+    def close(self) -> None:
+        """See ``TableToAppend``."""
 
 
 def _unknown(write: EpochWrite, target: str, reason: str) -> UnknownEpochWriteError:
     return UnknownEpochWriteError(write.step, target, write.rows, write.epoch, write.mark, reason)
 
 
-def epoch_table(opened: OpenWrite) -> EpochTable:
+def epoch_table(opened: OpenWrite) -> TableToAppend:
     """Return the table that a step of a streaming pipeline writes.
 
     Raises:
@@ -105,11 +92,16 @@ def epoch_table(opened: OpenWrite) -> EpochTable:
     except Exception as error:
         reason = opened.reason_for(error)
         raise TableError(f"Spark cannot look at {write} now: {reason}", step) from error
-    if kind not in KINDS:
+    if kind == JDBC and not write.table and not write.path:
+        return database_table(opened)
+    if write.keys:
+        raise TableError(ONLY_IN_DATABASES, step)
+    if kind not in (DELTA, ICEBERG):
         raise TableError(
-            f"{write} is none of Delta or Iceberg, and only their commits can say which epoch of a "
-            "streaming pipeline they have: use such a table (format='delta' or 'iceberg' makes "
-            "one), or write files with the sinks of beam.io",
+            f"{write} is none of Delta or Iceberg, and only their commits, and transactions of "
+            "PostgreSQL (format='jdbc'), can say which epoch of a streaming pipeline they have: "
+            "use such a table (format='delta' or 'iceberg' makes one), or write files with the "
+            "sinks of beam.io",
             step,
         )
     if kind == DELTA and not {key.lower() for key in write.options}.isdisjoint(_OF_DELTA):

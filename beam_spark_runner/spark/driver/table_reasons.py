@@ -74,8 +74,16 @@ def is_missing_connector(error: BaseException) -> bool:
     return bool(_MISSING_FORMAT.search(text) or _MISSING_DRIVER.search(text))
 
 
+def without_secrets(text: str, options: Mapping[str, str]) -> str:
+    """Return a text without the password and the URL among the options of a database."""
+    for key, value in options.items():
+        if value and key.lower() in ("url", "password"):
+            text = text.replace(value, "***")
+    return text
+
+
 def reason_for(error: BaseException, format_: str, options: Mapping[str, str], version: str) -> str:
-    """Return what is wrong, in words for people.
+    """Return what is wrong, in words for people, without passwords.
 
     Args:
         error: the error that Spark raised.
@@ -83,6 +91,10 @@ def reason_for(error: BaseException, format_: str, options: Mapping[str, str], v
         options: the options of the data source.
         version: the version of Spark.
     """
+    return without_secrets(_reason(error, format_, options, version), options)
+
+
+def _reason(error: BaseException, format_: str, options: Mapping[str, str], version: str) -> str:
     text = text_of_error(error)
     if _MISSING_DRIVER.search(text):
         url = options.get("url", "")

@@ -195,6 +195,10 @@ class OpenWrite:
             mode = "overwrite"
         self._save_as(frame, mode, marks)
 
+    def create(self) -> None:
+        """Create the target of an append, unless there is one, without rows."""
+        self.save(self._empty(), "append", {})
+
     def save(self, frame: DataFrame, mode: str, marks: Mapping[str, str]) -> None:
         """Write rows in one Spark write.
 

@@ -9,8 +9,9 @@ from beam_spark_runner.core.errors import PipelineError, PipelineRefusedError, T
 from beam_spark_runner.core.ids import TransformId
 from beam_spark_runner.core.table_steps import READ_TABLE, WRITE_TABLE, TableRead, TableWrite
 from beam_spark_runner.driving.output_rows import OutputRows
+from beam_spark_runner.driving.tables import TableToAppend
 from beam_spark_runner.plan.model import Plan, Segment
-from beam_spark_runner.spark.driver.epoch_tables import EpochTable, epoch_table
+from beam_spark_runner.spark.driver.epoch_tables import ONLY_IN_DATABASES, epoch_table
 from beam_spark_runner.spark.driver.frame_rows import FrameRows, frame_of
 from beam_spark_runner.spark.driver.overwritten_sources import (
     changed_sources,
@@ -40,13 +41,13 @@ class OpenTables:
     begun: set[TransformId] = field(default_factory=set)
     results: dict[TransformId, bytes] = field(default_factory=dict)
     changed: Mapping[TransformId, TableError] = field(default_factory=dict)
-    appended: Mapping[str, EpochTable] = field(default_factory=dict)
+    appended: Mapping[str, TableToAppend] = field(default_factory=dict)
 
     def to_write(self, step: TransformId) -> OpenWrite:
         """See ``Tables``."""
         return self.writes[step]
 
-    def to_append(self, step: str) -> EpochTable:
+    def to_append(self, step: str) -> TableToAppend:
         """See ``Tables``."""
         return self.appended[step]
 
@@ -77,7 +78,7 @@ def open_tables(
     """
     reads: dict[TransformId, OpenRead] = {}
     writes: dict[TransformId, OpenWrite] = {}
-    appended: dict[str, EpochTable] = {}
+    appended: dict[str, TableToAppend] = {}
     problems: list[PipelineError] = []
     for id_, step in plan.graph.transforms.items():
         try:
@@ -90,6 +91,8 @@ def open_tables(
                 writes[id_] = opened(write, session, step.name)
                 if plan.is_streaming:
                     appended[step.name] = epoch_table(writes[id_])
+                elif write.keys:
+                    raise TableError(ONLY_IN_DATABASES, step.name)
         except TableError as error:
             problems.append(error)
     problems += check_overwrites(reads.values(), writes.values())

@@ -139,6 +139,27 @@ def table_files_function(files: "TableFiles") -> ForMapInArrow:
     return read_rows_of_epoch
 
 
+def numbered_table_files_function(files: "TableFiles", number_name: str) -> ForMapInArrow:
+    """Return the function for ``mapInArrow`` whose tasks yield rows of files, and number them.
+
+    A row has the same number in each attempt, and no other row of the files has it.
+
+    Args:
+        files: where they are. The input of a task has the names of its files, and their numbers.
+        number_name: the name of the column with the number of a row, which is the last one.
+    """
+
+    def read_numbered_rows_of_epoch(
+        batches: Iterator[pa.RecordBatch],
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            names, numbers = (column.to_pylist() for column in batch.columns)
+            for name, number in zip(names, numbers, strict=True):
+                yield from files.read_numbered(name, number, number_name)
+
+    return read_numbered_rows_of_epoch
+
+
 def serving_function(address: str, idle_s: float, max_s: float) -> ForMapInArrow:
     """Return the function for ``mapInArrow`` whose task connects to the driver, and serves it.
 

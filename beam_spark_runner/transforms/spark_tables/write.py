@@ -71,6 +71,8 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         options: The options of the data source.
         schema: The schema of the rows, as in ``ReadFromSpark``; needed for dicts, and for elements
             whose type Beam does not know.
+        keys: The names of columns, for streaming pipelines that write a table of a database: a row
+            replaces the one that has the same values there.
 
     Raises:
         ValueError: The arguments contradict each other, or a column has no counterpart in Spark.
@@ -89,6 +91,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
         partition_by: Sequence[str] | str | None = None,
         options: Mapping[str, Any] | None = None,
         schema: Any = None,
+        keys: Sequence[str] | str | None = None,
     ) -> None:
         super().__init__()
         self._rejects = False
@@ -104,6 +107,7 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
             mode=mode,
             partition_by=names_given(partition_by),
             options=options_given(options),
+            keys=names_given(keys),
         )
 
     def with_exception_handling(self) -> "WriteToSpark":
@@ -133,12 +137,13 @@ class WriteToSpark(beam.PTransform):  # type: ignore[misc]
                 "schema='id BIGINT, …', or with_output_types to the previous step"
             )
         names = [column.name for column in columns_of(schema)]
-        missing = [name for name in self._write.partition_by if name not in names]
-        if missing:
-            raise ValueError(
-                f"WriteToSpark: partition_by names {', '.join(missing)}, but the columns are "
-                f"{', '.join(names)}"
-            )
+        for argument in ("partition_by", "keys"):
+            missing = [name for name in getattr(self._write, argument) if name not in names]
+            if missing:
+                raise ValueError(
+                    f"WriteToSpark: {argument} names {', '.join(missing)}, but the columns are "
+                    f"{', '.join(names)}"
+                )
         write = replace(self._write, schema=schema, has_given_schema=self._schema is not None)
         rows |= "Window" >> beam.WindowInto(GlobalWindows())
         bad = None

@@ -90,6 +90,9 @@ class SimulatedTables(NoTables):
     def reason_for(self, error: BaseException) -> str:
         return str(error)
 
+    def close(self) -> None:
+        pass
+
     def _pause(self) -> None:
         self._driver.pause()
         if self._is_dead():

@@ -80,3 +80,10 @@ def test_an_overwrite_that_would_change_the_schema_of_a_delta_table() -> None:
     assert reason.endswith(
         ". With options={'overwriteSchema': True} the write changes the schema of the table"
     )
+
+
+def test_a_reason_has_neither_password_nor_url() -> None:
+    url = "jdbc:postgresql://db/shop?password=hidden"
+    error = RuntimeError(f"java.sql.SQLException: no connection to {url} with secret")
+    options = {"URL": url, "password": "secret", "user": ""}
+    assert reason_for(error, "jdbc", options, "4.1.0") == "no connection to *** with ***"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pytest
 
+from beam_spark_runner.core.table_steps import TableWrite
 from beam_spark_runner.transforms import ReadFromSpark, WriteToSpark
 
 
@@ -69,10 +70,20 @@ def test_rows_without_a_schema() -> None:
         written(dict[str, int], WriteToSpark(path="/x"))
 
 
-def test_columns_to_partition_by_that_there_are_not() -> None:
-    step = WriteToSpark(path="/x", schema="id INT", partition_by=["id", "day"])
-    with pytest.raises(ValueError, match="partition_by names day, but the columns are id"):
+@pytest.mark.parametrize("argument", ["partition_by", "keys"])
+def test_columns_that_there_are_not(argument: str) -> None:
+    step = WriteToSpark(path="/x", schema="id INT", **{argument: ["id", "day"]})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"{argument} names day, but the columns are id"):
         written(Any, step)
+
+
+def test_keys_are_in_the_payload_only_if_there_are_any() -> None:
+    """Else pipelines of earlier versions would be other ones."""
+    with_keys = TableWrite(format="jdbc", keys=("id",))
+    assert TableWrite.from_payload(with_keys.to_payload()) == with_keys
+    without = TableWrite(format="jdbc")
+    assert b"keys" not in without.to_payload()
+    assert TableWrite.from_payload(without.to_payload()) == without
 
 
 def test_rows_with_columns_that_spark_cannot_have() -> None:
