@@ -7,6 +7,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from beam_spark_runner.job.files.identity import folder_of, new_job_id
 from beam_spark_runner.job.prepare.default_environment import (
     default_environment,
 )
+from beam_spark_runner.job.prepare.kept_packages import keep_packages
 from beam_spark_runner.job.prepare.packages import asks_for_packages, collect_packages
 from beam_spark_runner.job.prepare.prepare import prepare
 from beam_spark_runner.job.run.interrupts import FirstInterrupt
@@ -233,6 +235,10 @@ class SparkPortableRunner(PipelineRunner):  # type: ignore[misc]
                     job_id=prepared.job_id,
                     main_classes=stored.main_classes,
                 )
+        if prepared.packages:
+            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="beam-packages-"))
+            kept = keep_packages(prepared.packages, Path(folder))
+            prepared = replace(prepared, packages=kept)
         job = Job(
             prepared,
             session,
