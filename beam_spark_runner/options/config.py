@@ -120,6 +120,7 @@ class RunnerConfig:
     environment_cache_s: float = 0.0  # --environment_cache_millis. 0: 30 s
     environment_start_timeout_s: float = DEFAULT_START_TIMEOUT_S
     docker_executable: str = DEFAULT_DOCKER  # the program that starts containers
+    java_class_path: str | None = None  # for processes in place of Java's containers
     step_chunks: StepChunks = "auto"
     sdf_round_budget_s: float = DEFAULT_ROUND_BUDGET_S  # 0: no rounds
     single_task_budget_s: float = DEFAULT_SINGLE_TASK_BUDGET_S  # 0: no such tasks
@@ -219,6 +220,7 @@ class RunnerConfig:
                 getattr(values, "environment_start_timeout", None)
             ),
             docker_executable=getattr(values, "docker_executable", None) or DEFAULT_DOCKER,
+            java_class_path=getattr(values, "java_class_path", None) or None,
             step_chunks=one_of("step_chunks", getattr(values, "step_chunks", "auto"), StepChunks),
             sdf_round_budget_s=seconds(
                 "sdf_round_budget", getattr(values, "sdf_round_budget", DEFAULT_ROUND_BUDGET_S)

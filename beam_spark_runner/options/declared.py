@@ -86,6 +86,12 @@ DECLARED: Mapping[str, Mapping[str, Any]] = {
         "help": "With --environment_type=DOCKER: the program that starts containers on executors, "
         "docker or podman. Default: docker.",
     },
+    "java_class_path": {
+        "metavar": "staged|PATH[:PATH...]",
+        "help": "Run steps in Java as processes of the executors' Java, in place of containers, "
+        "with this class path and the staged jars; staged: with these alone. Default: staged, if "
+        "there is no program that starts containers.",
+    },
     "environment_start_timeout": {
         "metavar": "SECONDS",
         "help": "Maximum time that an SDK harness may take to start and connect. Default: 120.",

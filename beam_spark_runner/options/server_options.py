@@ -51,6 +51,7 @@ class ServerConfig:
     spark_conf: tuple[tuple[str, str], ...] = ()
     shared_storage: str | None = None  # --temp_location
     environment_overrides: str = ""  # --environment_config: JSON
+    java_class_path: str | None = None  # of pipelines that name none
     access: ServerAccess = field(default_factory=ServerAccess)  # how clients authenticate
     job_name: str | None = "beam job server"  # the name of the Spark application
     session_idle_s: float = 0.0  # its Spark ends with it
@@ -123,6 +124,7 @@ def parse_server_options(arguments: Sequence[str]) -> ServerConfig:
         class_archive=archive_folder(values.spark_class_archive),
         shared_storage=values.temp_location or None,
         environment_overrides=values.environment_config or "",
+        java_class_path=values.java_class_path or None,
         access=access,
         event_buffer_bytes=size(
             "job_event_store_write_buffer_size", values.job_event_store_write_buffer_size
@@ -296,6 +298,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help="Environments that replace those that pipelines name, by URN, as JSON: "
         '{"beam:env:docker:v1": {"environment_type": "PROCESS", "environment_config": {…}}}.',
+    )
+    parser.add_argument(
+        "--java_class_path",
+        metavar="staged|PATH[:PATH...]",
+        help="Of pipelines that do not have this option: run their steps in Java as processes, "
+        "with this class path and the staged jars; staged: with these alone.",
     )
     parser.add_argument(
         "--tls_cert",

@@ -17,6 +17,7 @@ from beam_spark_runner.job.prepare.environment_overrides import (
     override_environments,
     read_overrides,
 )
+from beam_spark_runner.job.prepare.java_processes import run_java_in_processes
 from beam_spark_runner.job.prepare.loopback_environments import has_loopback, with_pool
 from beam_spark_runner.job.prepare.packages import identify_packages
 from beam_spark_runner.job.prepare.packing import pack_combiners
@@ -132,6 +133,7 @@ def prepare(
         pipeline = pack_combiners(pipeline)
     graph = from_proto(pipeline, expands_reshuffles=config.expands_reshuffles)
     graph = override_environments(graph, read_overrides(config.environment_overrides))
+    graph = run_java_in_processes(graph, config.java_class_path, config.docker_executable)
     # Code of two clients never runs in the same process.
     graph = keep_code_together(graph, apart=not was_built_here)
     graph, packages = identify_packages(graph)

@@ -126,6 +126,7 @@ def read_options(
         config,
         shared_storage=server.shared_storage,
         environment_overrides=server.environment_overrides,
+        java_class_path=config.java_class_path or server.java_class_path,
         progress="off",
         show_plan=False,
     )

@@ -21,7 +21,7 @@ def test_all_options() -> None:
             "--prepare_timeout=9",
             *("--metrics_port=0", "--metrics_host=::1"),
             *("--spark_conf", "spark.a=b", "--spark_conf=spark.c=d", "--temp_location=/t"),
-            *("--environment_config={}", "--spark_class_archive=off"),
+            *("--environment_config={}", "--spark_class_archive=off", "--java_class_path=/j/*"),
             *("--job_event_store_write_buffer_size=64k", "--job_event_store_flush_interval=0.5"),
         ]
     )
@@ -38,6 +38,7 @@ def test_all_options() -> None:
         spark_master_url="local[2]",
         spark_conf=(("spark.a", "b"), ("spark.c", "d")),
         shared_storage="/t",
+        java_class_path="/j/*",
         environment_overrides="{}",
         event_buffer_bytes=65_536,
         event_flush_s=0.5,

@@ -1,5 +1,6 @@
 """Options of clients: what the server obeys, leaves to the client, and decides by itself."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -72,6 +73,12 @@ def test_the_server_decides_where_jobs_run() -> None:
     assert config.spark_master_url is None
     assert config.shared_storage == "/shared"
     assert (config.progress, config.show_plan) == ("off", False)
+
+
+def test_a_pipeline_s_class_path_precedes_that_of_the_server() -> None:
+    server = dataclasses.replace(SERVER, java_class_path="staged")
+    assert read_options(sent(), server)[1].java_class_path == "staged"
+    assert read_options(sent("--java_class_path=/j/*"), server)[1].java_class_path == "/j/*"
 
 
 @pytest.mark.parametrize(
