@@ -72,6 +72,9 @@ _PUBLISH = (
 )
 _OF_JAVA = "beam:transform:org.apache.beam:"
 _SCHEMA_TRANSFORM = "beam:schematransform:org.apache.beam:"
+# Beam's ReadFromKafka and WriteToKafka, as Java's expansion services make them: composites whose
+# parts Java's SDK runs, or steps without parts, which the runner would have to execute itself.
+# Source: ``apache_beam.io.kafka``, ``standard_io.yaml`` of Beam YAML, Java ``KafkaIOTranslation``.
 _KAFKA_READS = (
     f"{_OF_JAVA}kafka_read_with_metadata:v1",
     f"{_OF_JAVA}kafka_read_with_metadata:v2",
@@ -84,11 +87,6 @@ _KAFKA_WRITES = (
     f"{_OF_JAVA}kafka_write_with_headers:v1",
     f"{_SCHEMA_TRANSFORM}kafka_write:v1",
 )
-KAFKA_URNS = frozenset({*_KAFKA_READS, *_KAFKA_WRITES})
-"""Transforms that Java's expansion services make of Beam's ``ReadFromKafka`` and ``WriteToKafka``.
-
-Source: ``apache_beam.io.kafka``, ``standard_io.yaml`` of Beam YAML, Java ``KafkaIOTranslation``.
-"""
 
 ALTERNATIVES: Mapping[str, str] = {
     urns.READ: _SOURCE,

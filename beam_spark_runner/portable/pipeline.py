@@ -17,7 +17,7 @@ from beam_spark_runner.core.ids import (
     WindowingId,
 )
 from beam_spark_runner.core.table_steps import WRITE_TABLE
-from beam_spark_runner.graph.facts import ALTERNATIVES, KAFKA_URNS, TABLE_URNS
+from beam_spark_runner.graph.facts import ALTERNATIVES, TABLE_URNS
 from beam_spark_runner.graph.model import (
     Coder,
     Graph,
@@ -54,7 +54,7 @@ _KNOWN = (
 )
 """Leaves that are never dropped as pass-throughs."""
 
-_NEVER_EXPANDED = _PAR_DOS | TABLE_URNS | KAFKA_URNS
+_NEVER_EXPANDED = _PAR_DOS | TABLE_URNS
 _KEPT_WHOLE = frozenset({urns.COMBINE_PER_KEY, urns.RESHUFFLE}) | _NEVER_EXPANDED
 """Composites that become one Transform."""
 
