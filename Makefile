@@ -23,7 +23,7 @@ READY_CONFORMANCE = $(VENV_CONFORMANCE)/.ready
 
 .DEFAULT_GOAL := help
 # All targets with a description, as `make help` shows them, and some that only others need.
-.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools yarn-tools yarn-test-3.5 kubernetes-tools other-tests quick-on-spark quick-in-process
+.PHONY: $(shell awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) java-tools postgresql-tools yarn-tools yarn-test-3.5 kubernetes-tools other-tests quick-on-spark quick-in-process
 
 help: ## Show this help
 	@echo "make TARGET, where TARGET is one of:"
@@ -171,10 +171,11 @@ $(READY_INTEGRATION): $(READY)
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[integration]'
 	touch $@
 
-# The jars of a broker, and those of a namenode and a datanode.
+# The jars of a broker, those of a namenode and a datanode, and those of an expansion service.
 KAFKA = $(VENV)/kafka/.ready
 HDFS = $(VENV)/hdfs/.ready
-$(KAFKA) $(HDFS): $(VENV)/%/.ready: integration/%/pom.xml
+JAVA_TRANSFORMS = $(VENV)/java_transforms/.ready
+$(KAFKA) $(HDFS) $(JAVA_TRANSFORMS): $(VENV)/%/.ready: integration/%/pom.xml
 	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D))
 	touch $@
 
@@ -211,12 +212,13 @@ LAKES = integration/test_lakes.py integration/test_lakes_elsewhere.py
 PACKAGE = integration/test_package.py
 THIRD_PARTY = integration/third_party
 DATABASES = integration/test_streams_into_databases.py
+JAVA = $(addprefix integration/test_java_,transforms.py examples.py)
 TABLES = $(addprefix integration/test_,tables_on_a_cluster.py tables_on_connect.py partitions_on_a_cluster.py)
 integration: $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(HDFS) $(AZURITE) integration-3.5 ## Rare cases, clusters, Spark Connect, killed processes, Kafka, HDFS, Azurite, Spark 3.5
 	$(PYTEST) $(IN_THREES) tests/harness -m rare
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests/pipelines -m 'in_process and (rare or hypothesis)'
 	ALL_EXAMPLES=1 $(PYTEST) $(WAITING) tests --ignore=tests/harness -m 'not in_process and (rare or (hypothesis and not slow))'
-	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(DATABASES) $(PACKAGE) $(PAGE) $(YARN) $(KUBERNETES) $(THIRD_PARTY))
+	$(PYTEST) $(WAITING) integration $(addprefix --ignore=,integration/test_compose.py integration/test_memory.py $(KERBEROS) $(TABLES) $(DATABASES) $(PACKAGE) $(PAGE) $(YARN) $(KUBERNETES) $(THIRD_PARTY) $(JAVA))
 
 # A KDC, and the headers with which pip compiles gssapi, where Debian's packages can be installed.
 KDC = /usr/sbin/krb5kdc
@@ -416,7 +418,12 @@ conformance-go: $(READY_CONFORMANCE) ## Tests of Beam's Go SDK, submitted to the
 # Maven Central has the SDK with its tests. What is missing is named before anything is downloaded.
 java-tools:
 	@for tool in java javac mvn; do command -v $$tool >/dev/null || \
-		{ echo "conformance-java needs java and javac (a JDK of 17 or newer) and mvn (Maven): no $$tool" >&2; exit 2; }; done
+		{ echo "these tests need java and javac (a JDK of 17 or newer) and mvn (Maven): no $$tool" >&2; exit 2; }; done
+postgresql-tools:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		{ echo "these tests need PostgreSQL: apt-get install postgresql" >&2; exit 2; }
+conformance-xlang-java: java-tools postgresql-tools $(READY_INTEGRATION) $(SPARK_CLASSES) $(KAFKA) $(JAVA_TRANSFORMS) ## Transforms in Java from Python (SQL, JDBC, Kafka), and the examples in Java on a job server; minutes
+	$(PYTEST) $(WAITING) $(JAVA)
 conformance-java: java-tools $(READY) $(SPARK_CLASSES) ## Beam's ValidatesRunner tests of the Java SDK, submitted by a JVM. TESTS="ViewTest": only these
 	$(BIN)/python -m integration.java_sdk --jars $(abspath $(VENV))/java_sdk $(if $(RESUME),--resume) $(JAVA_FLAGS) $(TESTS:%='%')
 

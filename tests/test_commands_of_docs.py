@@ -37,8 +37,8 @@ LANGUAGES = {"", "console", "dockerfile", "ini", "mermaid", "python", "sh", "yam
 # Programs of examples that readers are expected to have.
 _YOURS = {"pipeline.py", "words.py"}
 _OF_SHELL = {
-    *(".", "cat", "docker", "echo", "export", "go", "head", "mkdir", "pip", "pkill", "sleep"),
-    "timeout",
+    *(".", "cat", "cd", "docker", "echo", "export", "go", "head", "java", "mkdir", "mvn", "pip"),
+    *("pkill", "sleep", "timeout"),
 }
 _SCRIPTS = ("beam-spark-job-server", "beam-spark-savepoint", "beam-spark-state-store")
 _OF_CLUSTERS = {"hdfs", "helm", "kubectl", "spark-submit", "venv-pack"}
