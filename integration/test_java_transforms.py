@@ -185,11 +185,22 @@ def strings(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in config.items()}
 
 
-ReadOf265 = NamedTuple(
-    "ReadOf265",
-    list(kafka.ReadFromKafkaSchema.__annotations__.items())[:13],
-)
-"""The settings that Java's SDK 2.65 knows: ``ReadFromKafka`` of newer versions sends more."""
+class ReadOf265(NamedTuple):
+    """The settings that Java's SDK 2.65 knows: ``ReadFromKafka`` of newer versions sends more."""
+
+    consumer_config: Mapping[str, str]
+    topics: list[str]
+    key_deserializer: str
+    value_deserializer: str
+    start_read_time: int | None
+    max_num_records: int | None
+    max_read_time: int | None
+    commit_offset_in_finalize: bool
+    timestamp_policy: str
+    consumer_polling_timeout: int | None
+    redistribute: bool | None
+    redistribute_num_keys: np.int32 | None
+    allow_duplicates: bool | None
 
 
 def reading(broker: Broker, topic: str, service: str, most: int | None = None) -> Any:
