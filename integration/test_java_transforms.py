@@ -188,19 +188,20 @@ def strings(config: Mapping[str, Any]) -> dict[str, str]:
 class ReadOf265(NamedTuple):
     """The settings that Java's SDK 2.65 knows: ``ReadFromKafka`` of newer versions sends more."""
 
-    consumer_config: Mapping[str, str]
+    # Beam knows no other form of optional fields.
+    consumer_config: typing.Mapping[str, str]
     topics: list[str]
     key_deserializer: str
     value_deserializer: str
-    start_read_time: int | None
-    max_num_records: int | None
-    max_read_time: int | None
+    start_read_time: typing.Optional[int]  # noqa: UP045
+    max_num_records: typing.Optional[int]  # noqa: UP045
+    max_read_time: typing.Optional[int]  # noqa: UP045
     commit_offset_in_finalize: bool
     timestamp_policy: str
-    consumer_polling_timeout: int | None
-    redistribute: bool | None
-    redistribute_num_keys: np.int32 | None
-    allow_duplicates: bool | None
+    consumer_polling_timeout: typing.Optional[int]  # noqa: UP045
+    redistribute: typing.Optional[bool]  # noqa: UP045
+    redistribute_num_keys: typing.Optional[np.int32]  # noqa: UP045
+    allow_duplicates: typing.Optional[bool]  # noqa: UP045
 
 
 def reading(broker: Broker, topic: str, service: str, most: int | None = None) -> Any:
