@@ -55,7 +55,7 @@ class GroupWriter(KeyWriter):
         self._values.append(coded_value)
         self._size += len(coded_key) + len(coded_value) + ROW_BYTES
         if self._size > FLUSH_BYTES:
-            self.flush()
+            self._flush_full_buffer()
 
     def _accept_global_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Take elements of which neither timestamp nor window is needed: columns at once."""
@@ -64,7 +64,7 @@ class GroupWriter(KeyWriter):
         self._values += coded_values
         self._size += sum(map(len, keys)) + sum(map(len, coded_values)) + ROW_BYTES * len(values)
         if self._size > FLUSH_BYTES:
-            self.flush()
+            self._flush_full_buffer()
 
     def _accept_windowed_chunk(self, values: list[Any], origins: list[WindowedValue]) -> None:
         """Make one row per element, with its windows, by which the reader groups."""
@@ -113,7 +113,7 @@ class GroupWriter(KeyWriter):
                 self._orders += [sign * origin.timestamp_micros] * count
             self._size += size
             if self._size > FLUSH_BYTES:
-                self.flush()
+                self._flush_full_buffer()
 
     def _add_in_pieces(
         self,
@@ -130,4 +130,4 @@ class GroupWriter(KeyWriter):
                 self._orders.append(self._sign * origin.timestamp_micros)
             self._size += len(coded_key) + len(coded_value) + 2 * ROW_BYTES
             if self._size > FLUSH_BYTES:
-                self.flush()
+                self._flush_full_buffer()

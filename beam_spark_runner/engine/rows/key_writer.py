@@ -1,6 +1,6 @@
 """Base class of writers of rows with keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,21 @@ from typing_extensions import override
 from beam_spark_runner.core import routing
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.held_values import HeldValues
 from beam_spark_runner.engine.rows.joined_keys import put_before
-from beam_spark_runner.engine.rows.packed_rows import is_worth_packing, packed
-from beam_spark_runner.engine.rows.writing import LONG_KEY_BYTES, EncodingError, Outlet, Writer
+from beam_spark_runner.engine.rows.packed_rows import (
+    are_short,
+    have_several_values,
+    packed,
+    packed_by_key,
+)
+from beam_spark_runner.engine.rows.writing import (
+    FLUSH_BYTES,
+    LONG_KEY_BYTES,
+    EncodingError,
+    Outlet,
+    Writer,
+)
 from beam_spark_runner.harness.failures import is_charged
 from beam_spark_runner.portable.coders import deterministic_key_coder
 
@@ -28,17 +40,31 @@ class KeyWriter(Writer):
         coder_impl = deterministic_key_coder(key_coder).get_impl()
         self._encode_key = coder_impl.encode_nested if edge.key_groups else coder_impl.encode
         self._partitions = outlet.partitions
+        self._held = HeldValues(outlet.room)
 
     @override
     def flush(self) -> None:
+        self._flush_buffer(are_last=True)
+        self._flush_held()
+
+    def _flush_full_buffer(self) -> None:
+        """Emit what is buffered, or hold it until there is more of the same keys."""
+        self._flush_buffer(are_last=False)
+        if self._held.is_full:
+            self._flush_held()
+
+    def _flush_buffer(self, *, are_last: bool) -> None:
         keys, values, self._keys, self._values, self._size = self._keys, self._values, [], [], 0
         if not values:
             return
         orders = np.array(self._orders, np.int64) if self._has_orders else None
         self._orders = []
-        if self._may_pack(orders) and is_worth_packing(keys, values):
-            self._flush_packed(keys, values)
-            return
+        if self._may_pack(orders) and are_short(keys, values):
+            if have_several_values(keys):
+                self._flush_packed(packed(keys, values))
+                return
+            if (self._held or not are_last) and self._held.take(keys, values):
+                return
         routes = self._routes(keys)
         if max(map(len, keys)) <= LONG_KEY_BYTES:
             self._emit_rows(0, routes, orders, keys, values)
@@ -93,8 +119,12 @@ class KeyWriter(Writer):
         """Whether the order of all rows is the same. In epochs, rows are few."""
         return not self.edge.key_groups and (orders is None or bool((orders == schema.BARE).all()))
 
-    def _flush_packed(self, keys: list[bytes], values: list[bytes]) -> None:
-        for flag, keys_of_rows, values_of_rows in packed(keys, values):
+    def _flush_held(self) -> None:
+        for by_key, longest in self._held.drain(FLUSH_BYTES):
+            self._flush_packed(packed_by_key(by_key, longest))
+
+    def _flush_packed(self, rows: Iterable[tuple[int, list[bytes], list[bytes]]]) -> None:
+        for flag, keys_of_rows, values_of_rows in rows:
             count = len(keys_of_rows)
             orders = np.full(count, schema.BARE) if self._has_orders else None
             routes = self._routes(keys_of_rows)

@@ -45,7 +45,7 @@ class KeyedWriter(KeyWriter):
             sum(map(len, self._keys[first:])) + sum(map(len, self._values[first:]))
         ) + 2 * ROW_BYTES * len(values)
         if self._size > FLUSH_BYTES:
-            self.flush()
+            self._flush_full_buffer()
 
     def _is_bare(self, origin: WindowedValue) -> bool:
         return (

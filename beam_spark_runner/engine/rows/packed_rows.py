@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.held_values import ValuesByKey
 
 _MAX_BYTES = 1 << 13
 """The longest value of a packed row: shorter than the least row limit, so that none is cut."""
@@ -27,12 +28,15 @@ _VARIED = (1 << 32) - 1
 _HEADER = struct.Struct("<II")
 
 
-def is_worth_packing(keys: Sequence[bytes], values: Sequence[bytes]) -> bool:
-    """Return whether most keys have several values, by a sample, and all of them are short."""
-    sample = keys[:_SAMPLE]
-    if 2 * len(set(sample)) > len(sample):
-        return False
+def are_short(keys: Sequence[bytes], values: Sequence[bytes]) -> bool:
+    """Return whether all keys and values are short enough to be packed."""
     return max(map(len, keys)) <= _MAX_BYTES and max(map(len, values)) <= _MAX_BYTES // 4
+
+
+def have_several_values(keys: Sequence[bytes]) -> bool:
+    """Return whether most keys have several rows, by a sample."""
+    sample = keys[:_SAMPLE]
+    return 2 * len(set(sample)) <= len(sample)
 
 
 def packed(
@@ -42,7 +46,7 @@ def packed(
 
     Args:
         keys: The encoded key of each row.
-        values: Values for which ``is_worth_packing`` holds.
+        values: Their values, for which ``are_short`` holds.
 
     Yields:
         Flags of rows, their keys and their values.
@@ -50,7 +54,14 @@ def packed(
     by_key: defaultdict[bytes, list[bytes]] = defaultdict(list)
     for key, value in zip(keys, values, strict=True):
         by_key[key].append(value)
-    per_row = max(2, min(_MAX_VALUES, _MAX_BYTES // (max(map(len, values)) + _HEADER.size)))
+    yield from packed_by_key(by_key, max(map(len, values)))
+
+
+def packed_by_key(
+    by_key: ValuesByKey, longest: int
+) -> Iterator[tuple[int, list[bytes], list[bytes]]]:
+    """Do as ``packed``, with the values of each key, the longest of which has a length."""
+    per_row = max(2, min(_MAX_VALUES, _MAX_BYTES // (longest + _HEADER.size)))
     single_keys: list[bytes] = []
     singles: list[bytes] = []
     packed_keys: list[bytes] = []

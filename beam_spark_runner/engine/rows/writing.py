@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from beam_spark_runner.core import routing
 from beam_spark_runner.core.rendering import class_name, render_error, text_of
 from beam_spark_runner.engine.program import Edge
 from beam_spark_runner.engine.rows import schema
+from beam_spark_runner.engine.rows.held_values import Room
 from beam_spark_runner.harness.failures import is_charged
 
 FLUSH_BYTES = 4 << 20
@@ -34,6 +35,7 @@ class Outlet:
     partitions: int  # of the next exchange; at least 1
     first: int  # where to begin if rows are spread: the number of this task
     epoch: int = 0  # of the task; 0: there are no epochs
+    room: Room = field(default_factory=Room)  # for what writers hold
 
 
 class Writer(abc.ABC):

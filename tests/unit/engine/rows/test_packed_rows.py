@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_spark_runner.engine.rows import schema
-from beam_spark_runner.engine.rows.packed_rows import is_worth_packing, packed, unpacked
+from beam_spark_runner.engine.rows.packed_rows import (
+    are_short,
+    have_several_values,
+    packed,
+    unpacked,
+)
 from beam_spark_runner.graph.model import TimestampCombiner
 from beam_spark_runner.plan.model import Delivery
 from tests.unit.engine.rows.written_rows import GLOBAL, PAIRS, edge_of, written
@@ -62,10 +67,11 @@ def test_a_block_of_many_values_is_read_in_parts() -> None:
 
 
 def test_rows_are_packed_if_keys_have_several_values_that_are_short() -> None:
-    assert is_worth_packing([b"a", b"a"], [b"1", b"2"])
-    assert not is_worth_packing([b"a", b"b"], [b"1", b"2"])
-    assert not is_worth_packing([b"a", b"a"], [b"1" * 3000, b"2"])
-    assert not is_worth_packing([b"a" * 10_000] * 2, [b"1", b"2"])
+    assert have_several_values([b"a", b"a"])
+    assert not have_several_values([b"a", b"b"])
+    assert are_short([b"a", b"a"], [b"1", b"2"])
+    assert not are_short([b"a", b"a"], [b"1" * 3000, b"2"])
+    assert not are_short([b"a" * 10_000] * 2, [b"1", b"2"])
 
 
 @pytest.mark.parametrize(
