@@ -21,7 +21,7 @@ from beam_spark_runner.harness.beam.declarative_code import KeyInFlight
 from beam_spark_runner.harness.beam.declarative_items import Begun, Element, LeftCodec, Request
 from beam_spark_runner.harness.beam.declarative_keys import KeysInFlight
 from beam_spark_runner.harness.beam.declarative_requests import StateRequest
-from beam_spark_runner.harness.beam.key_states import size_of
+from beam_spark_runner.harness.beam.key_bags import size_of
 from beam_spark_runner.harness.beam.keyed import KeyedParDo
 from beam_spark_runner.harness.bundle import Settled
 from beam_spark_runner.harness.values.constants import Kind

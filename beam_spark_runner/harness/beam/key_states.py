@@ -7,16 +7,15 @@ backend from time to time, and read from there later.
 
 import copy
 import functools
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from apache_beam.coders.coder_impl import PaneInfoCoderImpl
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.transforms import core, userstate
-from typing_extensions import override
 
+from beam_spark_runner.harness.beam.key_bags import KINDS, KeyCombined, size_of
 from beam_spark_runner.harness.beam.key_timer import KeyTimer
 from beam_spark_runner.harness.beam.map_states import KeyMap, has_entries
 from beam_spark_runner.harness.beam.window_assignment import MAX_WINDOWS
@@ -29,6 +28,8 @@ from beam_spark_runner.semantics.timers import (
 from beam_spark_runner.state.backend import StoredTimer
 
 _PANE_CODER = PaneInfoCoderImpl()
+_MAX_KEPT = 8
+"""State objects that are renewed for the next key. More of them are of several windows."""
 
 
 class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
@@ -40,6 +41,10 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self.clock_us: int | None = None  # processing time of the bundle; None: the wall clock's
         self.piled_bytes = 0  # approximate size of values added to bags since the last write
         self._all_states: dict[tuple[userstate.StateSpec, Any], Any] = {}
+        # State objects of the previous key, which are empty; most keys need the same ones.
+        self._kept: dict[tuple[userstate.StateSpec, Any], Any] = {}
+        self._may_keep = True  # whether all state objects of the key can be renewed
+        self.keepings = 0  # a counter; while it is unchanged, state objects are the same ones
         self._handler = handler
         self.allowed_lateness_us = allowed_lateness_us
         self._known_expiry_us = functools.lru_cache(MAX_WINDOWS)(self._compute_expiry_us)
@@ -52,6 +57,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
         self._combine_fns: dict[userstate.StateSpec, core.CombineFn] = {}
         self._is_written = False  # whether this bundle has written state of the key to the backend
         self._key: Any = None  # the key that was begun
+        self._key_of_states: Any = None  # the key of the state objects
         self._coded_key = b""
         self._has_begun = False
         self._stored_timers: Sequence[StoredTimer] = ()  # those of the key when it began
@@ -65,24 +71,53 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def get_state(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
         """Return the state object; the same one until the next ``write`` or ``forget``."""
         # One key at a time: it need not be hashed.
+        self._key_of_states = key
         state = self._all_states.get((spec, window))
+        if state is None and self._kept:
+            kept = self._kept
+            if (spec, window) in kept:
+                self._all_states, self._kept = kept, {}
+                return kept[spec, window]
+            self._drop_states()
         if state is None:
             state = self._all_states[spec, window] = self._create(spec, key, window)
         return state
 
+    def use_kept(self, key: Any, keepings: int) -> bool:
+        """Use the state objects of the previous key for a key that begins.
+
+        Args:
+            key: The key.
+            keepings: The value of the counter when these objects were gotten.
+
+        Returns:
+            Whether they are those that ``get_state`` would return.
+        """
+        if keepings != self.keepings or self._all_states:
+            return False
+        self._all_states, self._kept = self._kept, {}
+        self._key_of_states = key
+        return True
+
+    def _drop_states(self) -> None:
+        self._all_states, self._kept = {}, {}
+        self._may_keep = True
+        self.keepings += 1
+
     def _create(self, spec: userstate.StateSpec, key: Any, window: Any) -> Any:
-        kind = _KINDS.get(type(spec))
+        kind = KINDS.get(type(spec))
         state: Any
         is_new = not (self._is_written or self._handler.is_storing)
         if kind is not None:
             state = kind(
                 self,
                 self._handler,
-                lambda: self._bag_key(spec, key, window),
+                lambda: self._bag_key(spec, self._key_of_states, window),
                 spec.coder,
                 is_new=is_new,
             )
         elif has_entries(spec):
+            self._may_keep = False
             state = KeyMap(
                 self._handler,
                 self._transform_id,
@@ -92,6 +127,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
                 count=self._count_bytes,
             )
         else:
+            self._may_keep = False
             state = self._create_state(spec, key, window)
             self._count_added(state, spec)
         if kind is KeyCombined:
@@ -169,7 +205,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
 
     def was_written(self) -> None:
         """Forget the state objects, which were written."""
-        self._all_states = {}
+        self._drop_states()
         self._is_written = True
         self.piled_bytes = 0
 
@@ -180,7 +216,8 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def of_another_key(self) -> "KeyStates":
         """Return an object for a key that is processed at the same time."""
         other = copy.copy(self)
-        other.timers, other._all_states = TimerQueue(self.timers.dropped), {}
+        other.timers = TimerQueue(self.timers.dropped)
+        other._drop_states()
         other.forget()
         return other
 
@@ -262,8 +299,14 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def forget(self) -> None:
         """Forget the key with its state and timers."""
         self._has_begun = False
-        self._key = None
-        self._all_states = {}
+        self._key = self._key_of_states = None
+        states = self._all_states
+        if self._is_written or not self._may_keep or self.is_storing or len(states) > _MAX_KEPT:
+            self._drop_states()
+        elif states:
+            for state in states.values():
+                state.renew()
+            self._all_states, self._kept = {}, states
         self._is_written = False
         self.piled_bytes = 0
         self.timers.restart()
@@ -272,125 +315,7 @@ class KeyStates(bundle_processor.FnApiUserStateContext):  # type: ignore[misc]
     def reset(self) -> None:
         """Forget the key, and tear CombineFns down; Beam calls this between bundles."""
         self.forget()
+        self._drop_states()
         while self._combine_fns:
             _, combine_fn = self._combine_fns.popitem()
             combine_fn.teardown()
-
-
-class KeyBag(bundle_processor.SynchronousBagRuntimeState):  # type: ignore[misc]
-    """Beam's bag state, with a lazy StateKey, and without reads if it is new.
-
-    Args:
-        states: The states of the key.
-        handler: Answers state requests.
-        make_key: Makes the StateKey of the bag.
-        coder: The coder of the values.
-        is_new: Whether the backend has no values of the bag.
-    """
-
-    def __init__(
-        self,
-        states: KeyStates,
-        handler: Any,
-        make_key: Callable[[], beam_fn_api_pb2.StateKey],
-        coder: Any,
-        *,
-        is_new: bool,
-    ) -> None:
-        # Attributes of Beam's base class, which reads the backend unless the bag was cleared.
-        self._states = states
-        self._state_handler = handler
-        self._make_key = make_key
-        self._address: beam_fn_api_pb2.StateKey | None = None
-        self._value_coder = coder
-        self._cleared = is_new
-        self._added_elements: list[Any] = []
-
-    @override
-    def add(self, value: Any) -> None:
-        self._added_elements.append(value)
-        self._states.piled_bytes += size_of(value, self._value_coder)
-
-    @property
-    def _state_key(self) -> beam_fn_api_pb2.StateKey:
-        if self._address is None:
-            self._address = self._make_key()
-        return self._address
-
-
-class KeyValue(KeyBag):
-    """A bag of at most one value."""
-
-    @override
-    def read(self) -> Any:
-        if self._added_elements:
-            return self._added_elements[0]
-        return None if self._cleared else next(iter(super().read()), None)
-
-    @override
-    def write(self, value: Any) -> None:
-        self._cleared = True
-        self._added_elements = [value]
-
-
-class KeyCombined(KeyBag):
-    """A bag of at most one accumulator, with a CombineFn that all keys share."""
-
-    _is_extracted = False
-
-    def use(self, combine_fn: core.CombineFn) -> None:
-        """Set the CombineFn, after its ``setup``; called before any other method."""
-        self._combine_fn = combine_fn
-        self._add_input = combine_fn.add_input
-
-    @override
-    def read(self) -> Any:
-        self._is_extracted = True
-        return self._combine_fn.extract_output(self._accumulator())
-
-    @override
-    def add(self, value: Any) -> None:
-        elements = self._added_elements
-        if self._is_extracted or not elements:
-            elements = self._renewed()
-        elements[0] = self._add_input(elements[0], value)
-
-    def _renewed(self) -> list[Any]:
-        accumulator = self._accumulator()
-        if self._is_extracted:
-            # Some CombineFns sort the accumulator when they extract the output; merging undoes it.
-            new = self._combine_fn.create_accumulator()
-            accumulator = self._combine_fn.merge_accumulators([new, accumulator])
-            self._is_extracted = False
-            self._added_elements[0] = accumulator
-        return self._added_elements
-
-    def clear(self) -> None:
-        super().clear()
-        self._is_extracted = False
-
-    def _accumulator(self) -> Any:
-        if not self._added_elements:
-            elements: Iterable[Any] = () if self._cleared else super().read()
-            self._added_elements = list(elements) or [self._combine_fn.create_accumulator()]
-            self._cleared = True
-        return self._added_elements[0]
-
-
-def size_of(value: Any, coder: Any) -> int:
-    """Return about how many bytes a value takes: its own, and those of its encoding."""
-    size = sys.getsizeof(value)
-    if type(value) in _WITHOUT_PARTS:
-        return size
-    try:
-        return size + int(coder.get_impl().estimate_size(value))
-    except Exception:  # it is raised again, and charged to the step, when the value is written
-        return size
-
-
-_WITHOUT_PARTS = frozenset({str, bytes, int, float, bool, type(None)})
-_KINDS: dict[type[userstate.StateSpec], type[KeyBag]] = {
-    userstate.BagStateSpec: KeyBag,
-    userstate.ReadModifyWriteStateSpec: KeyValue,
-    userstate.CombiningValueStateSpec: KeyCombined,
-}

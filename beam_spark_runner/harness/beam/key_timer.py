@@ -63,6 +63,16 @@ class KeyTimer(userstate.BaseTimer):  # type: ignore[misc]
         self._payload = payload
         self._latest: tuple[Any, str, int] = None, "", 0
 
+    def renew(self, time_us: int, payload: tuple[Any, Any]) -> None:
+        """Have it be that of another key, in the same window and bundle.
+
+        Args:
+            time_us: The timestamp of the element.
+            payload: The key, and the pane of the element.
+        """
+        self._time_us, self._payload = time_us, payload
+        self._latest = None, "", 0
+
     def move_to(self, time_us: int, pane: Any) -> None:
         """Have it be that of another element of the key and window.
 

@@ -158,7 +158,8 @@ class KeyedParDo(operations.DoOperation):  # type: ignore[misc]
         self._calls = 0
         with ChargedTo(self.step_name):  # coders may raise
             self.states.end()
-        self._forget_call()
+        if self._call is not None:
+            self._call.end_key()
 
     def begin_key(self, key: bytes) -> None:
         """Begin a key that gets no elements.

@@ -102,6 +102,9 @@ class KeyedCall:
         # By identity of the window, which is part of the value so that it stays the only one.
         self._arguments: dict[int, tuple[Any, list[Any], dict[str, Any]]] = {}
         self._origin: WindowedValue | None = None  # for which the arguments are set
+        # What the previous key leaves: its only window, its arguments, ``states.keepings``.
+        self._kept: tuple[Any, list[Any], dict[str, Any], int] | None = None
+        self._keepings = 0  # ``states.keepings`` when the arguments were set
         self.current_element = CurrentElement()
 
     def use(self, states: KeyStates) -> None:
@@ -123,8 +126,15 @@ class KeyedCall:
 
     def forget(self) -> None:
         """Forget the arguments, before another key or other state objects."""
-        self._window = self._origin = None
+        self._window = self._origin = self._kept = None
         self._arguments.clear()
+
+    def end_key(self) -> None:
+        """Forget the arguments, except for what another key in the same window can use."""
+        window, has_one_window = self._window, len(self._arguments) == 1
+        self.forget()
+        if window is not None and has_one_window:
+            self._kept = window, self._args, self._kwargs, self._keepings
 
     def reset(self) -> None:
         """Forget arguments and views, before another bundle, whose side inputs may differ."""
@@ -193,6 +203,26 @@ class KeyedCall:
 
     def _bind_window(self, key: Any, window: Any, origin: WindowedValue) -> None:
         self._window = None  # in case that something below raises
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[0] is window and self._states.use_kept(key, kept[3]):
+            args, kwargs = kept[1], kept[2]
+            payload = key, origin.pane_info
+            for place in self._keys:
+                args[place] = key
+            for place, _ in self._timer_specs:
+                args[place].renew(origin.timestamp_micros, payload)
+        else:
+            args, kwargs = self._new_arguments(key, window, origin)
+        self._keepings = self._states.keepings
+        if self._on_window is not None:
+            self._on_window(key, origin)
+        if len(self._arguments) >= _MAX_WINDOWS:
+            self._arguments.clear()
+        self._arguments[id(window)] = self._window, self._args, self._kwargs = window, args, kwargs
+
+    def _new_arguments(
+        self, key: Any, window: Any, origin: WindowedValue
+    ) -> tuple[list[Any], dict[str, Any]]:
         args, kwargs = [*self._given_args], {**self._given_kwargs}
         if self._views:
             views = [view[window] for view in self._views]
@@ -207,8 +237,4 @@ class KeyedCall:
             args[place] = self._states.get_timer(
                 spec, key, window, origin.timestamp, origin.pane_info
             )
-        if self._on_window is not None:
-            self._on_window(key, origin)
-        if len(self._arguments) >= _MAX_WINDOWS:
-            self._arguments.clear()
-        self._arguments[id(window)] = self._window, self._args, self._kwargs = window, args, kwargs
+        return args, kwargs
