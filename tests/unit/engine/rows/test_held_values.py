@@ -59,12 +59,12 @@ def test_writers_share_the_room() -> None:
     for held in (one, other):
         for _ in range(2):
             held.take(_keys(0, 1000), [b"v"] * 1000)
-    assert not one.is_full
+    assert [held.is_full for held in (one, other)] == [False, False]
     while not one.is_full:
         assert one.take(_keys(0, 1000), [b"v"] * 1000)
-    assert other.is_full
+    assert [held.is_full for held in (one, other)] == [True, True]
     assert sum(len(some) for some, _ in one.drain(1000)) == 1000
-    assert not other.is_full
+    assert [held.is_full for held in (one, other)] == [False, False]
 
 
 @pytest.fixture
