@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam.coders import Coder, coder_impl
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners import common
 from apache_beam.runners.worker import operations
 from apache_beam.transforms import core
@@ -44,6 +45,8 @@ _MAX_VALUES = 128
 
 _MAX_BYTES = 1 << 20
 _STAMPED = {TimestampedValue}
+_Chunk = tuple[list[Any], list[WindowedValue]]
+"""Values and their origins."""
 
 
 class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
@@ -86,13 +89,21 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         super().setup(data_sampler)
         main = main_tag(self._output_tags)
         receivers = dict(zip(self._output_tags, self.receivers, strict=True))
-        self._sizes = receivers[main].opcounter.mean_byte_counter
+        self._sizes = {
+            tag: receiver.opcounter.mean_byte_counter for tag, receiver in receivers.items()
+        }
         self._outputs = output_handler(self, self._windowing, self._output_tags)
         self._edge = ChunkEdge(
             receivers[main],
             self._consumers.get(main, ()),
             assigns_windows=isinstance(self._fn, WindowInto),
         )
+        self._main = main
+        self._edges = {
+            tag: ChunkEdge(receiver, self._consumers.get(tag, ()))
+            for tag, receiver in receivers.items()
+            if tag != main
+        }
         self.send_one = self._edge.sender(self._send_special)
         self._step: Step | None = None
         self._fused: FusedRun | None = None
@@ -175,27 +186,52 @@ class ChunkedParDo(operations.DoOperation):  # type: ignore[misc]
         self, results: list[Any], origins: list[WindowedValue], kind: Kind, *, are_values: bool
     ) -> None:
         """See ``Output.send``: passes the step's results to its readers."""
+        parts: Mapping[str, _Chunk] = {self._main: (results, origins)}
         if not are_values:
             kinds = set(map(type, results))
             if kinds == _STAMPED:
-                results, origins = self._with_their_own_times(results, origins)
+                parts = {self._main: self._with_their_own_times(results, origins)}
             elif any(issubclass(kind, SPECIAL) for kind in kinds):
-                for result, origin in zip(results, origins, strict=True):
-                    self._outputs.handle_process_outputs(origin, (result,))
-                return
-        with ChargedTo(self.step_name):  # the results may be those of an earlier element
-            self._edge.send(results, origins, kind)
+                parts = self._by_tag(results, origins)
+                if not parts:
+                    for result, origin in zip(results, origins, strict=True):
+                        self._outputs.handle_process_outputs(origin, (result,))
+                    return
+        for tag, (values, their_origins) in parts.items():
+            edge = self._edges.get(tag, self._edge)
+            with ChargedTo(self.step_name):  # the results may be those of an earlier element
+                edge.send(values, their_origins, kind)
         step = self._step
         assert step is not None
-        _, total, count, _, _ = self._sizes.value()
-        step.limit = _grown(step.limit, total / max(count, 1), results[-1])
+        size = 0.0
+        for tag in parts:
+            _, total, count, _, _ = self._sizes[tag].value()
+            size = max(size, total / max(count, 1))
+        step.limit = _grown(step.limit, size, results[-1])
+
+    def _by_tag(self, results: list[Any], origins: list[WindowedValue]) -> dict[str, _Chunk]:
+        """Return the results by their tags; none, if Beam has to unwrap or refuse some of them."""
+        parts: dict[str, _Chunk] = {}
+        main, edges = self._main, self._edges
+        for result, origin in zip(results, origins, strict=True):
+            tag, value = main, result
+            if type(result) is TaggedOutput:
+                tag, value = result.tag, result.value
+                if type(tag) is not str or tag not in edges:
+                    return {}
+            if isinstance(value, SPECIAL):
+                return {}
+            if tag not in parts:
+                parts[tag] = [], []
+            values, their_origins = parts[tag]
+            values.append(value)
+            their_origins.append(origin)
+        return parts
 
     def _send_special(self, result: Any, origin: WindowedValue) -> None:
         self.send([result], [origin], Kind.OWN, are_values=False)
 
-    def _with_their_own_times(
-        self, results: list[Any], origins: list[WindowedValue]
-    ) -> tuple[list[Any], list[WindowedValue]]:
+    def _with_their_own_times(self, results: list[Any], origins: list[WindowedValue]) -> _Chunk:
         """Unwrap TimestampedValues, whose windows are assigned by their own times, as in Beam."""
         windows_of = self._assignment.windows_of
         stamped = []

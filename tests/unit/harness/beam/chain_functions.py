@@ -115,6 +115,15 @@ def tagged(value: Any) -> Iterator[Any]:
     yield value
 
 
+def part_of(value: Any, parts: int) -> int:
+    return second_of(value) % parts
+
+
+def by_tag(value: Any) -> Iterator[Any]:
+    yield value
+    yield TaggedOutput("odd" if second_of(value) % 2 else "even", value)
+
+
 def opened(value: Any) -> Iterator[str]:
     """The name of something that is open until the function continues."""
     name = f"<{zlib.crc32(repr(value).encode())}>"

@@ -30,6 +30,7 @@ from tests.unit.harness.beam.chain_functions import (
     OpenByBeam,
     WithOrigin,
     before_and_after,
+    by_tag,
     changed,
     growing,
     in_list,
@@ -40,6 +41,7 @@ from tests.unit.harness.beam.chain_functions import (
     many,
     opened,
     opened_inside,
+    part_of,
     parts,
     passed_on,
     reusing,
@@ -122,6 +124,16 @@ def _tupled(make: Callable[[], Any]) -> Callable[[Any, str], Sequence[Any]]:
     )
 
 
+def _partitioned(collection: Any, label: str) -> Sequence[Any]:
+    return tuple(collection | label >> beam.Partition(part_of, 3))
+
+
+def _partly_declared(collection: Any, label: str) -> Sequence[Any]:
+    """Some of its tags have no output."""
+    outputs = collection | label >> beam.FlatMap(by_tag).with_outputs("even", main="all")
+    return outputs.all, outputs.even
+
+
 STEPS: dict[str, Step] = {
     # Closed functions.
     "same": Step(_mapped(lambda: lambda v: v), _same),
@@ -163,6 +175,8 @@ STEPS: dict[str, Step] = {
     "listed": Step(_flat(lambda: listed), _always(MIXED), factor=3),
     "parts": Step(_flat(lambda: parts), _always(MIXED), factor=4),
     "tagged": Step(_tagged, lambda of: (of, LISTS, MIXED), factor=2, stamps=True),
+    "partitioned": Step(_partitioned, lambda of: (of, of, of)),
+    "partly declared": Step(_partly_declared, lambda of: (of, of), factor=2),
     "keeping": Step(_done(Keeping), _same, needs_order=True),
     "late": Step(_done(Late), _same, needs_order=True),
     "batching": Step(_done(Batching), _always(LISTS), needs_order=True),
