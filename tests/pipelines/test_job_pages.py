@@ -140,7 +140,7 @@ def test_a_stream_whose_source_holds_the_watermark(spark_session: Any, tmp_path:
     assert steps["Read/Process"]["held_by"] == "restriction"
     assert steps["Group"]["watermarks"]["output_s"] == 100.0
     assert job["epochs"]
-    assert any(state["records"] for state in job["state"].values())
+    assert any(state["records"] for state in job["stored"].values())
     assert "The savepoint of epoch" in act(result, "savepoint", path=str(tmp_path / "one"))["said"]
     wait_for(lambda: browser.job()["savepoints"])
     (savepoint,) = browser.job()["savepoints"]

@@ -23,7 +23,6 @@ _ARGUMENTS: Sequence[tuple[Any, Callable[[Any, WindowedValue], Any]]] = (
     (core.DoFn.TimestampParam, lambda value, origin: origin.timestamp),
     (core.DoFn.WindowParam, _window_of),
     (core.DoFn.PaneInfoParam, lambda value, origin: origin.pane_info),
-    (core.DoFn.WindowedValueParam, lambda value, origin: origin.with_value(value)),
 )
 """What a value and its origin give, by the parameter that asks for it."""
 

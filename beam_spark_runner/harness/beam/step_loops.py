@@ -9,6 +9,7 @@ continues, as in Beam's own harness.
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from apache_beam.transforms.window import TimestampedValue, WindowFn
@@ -76,8 +77,10 @@ class Mapped:
         limit = self.limit
         is_closed = _keeps_none(self.closed, values, kind)
         if self._none_waits and not is_closed:
-            self._run_singly(values, origins, output)
-            return
+            done = self._run_singly(values, origins, output)
+            values, origins = values[done:], origins[done:]
+            if not values:
+                return
         run = self._run_closed if is_closed else self._run
         if len(values) <= 2 * limit:
             run(values, origins, output)
@@ -102,20 +105,28 @@ class Mapped:
         else:
             self._none_waits = True
 
-    def _run_singly(self, values: list[Any], origins: list[WindowedValue], output: Output) -> None:
-        """Do what ``_run`` does, for results that are sent at once, until one of them may wait."""
+    def _run_singly(self, values: list[Any], origins: list[WindowedValue], output: Output) -> int:
+        """Do what ``_run`` does, up to the first result that may wait.
+
+        Returns:
+            How many values it has processed.
+        """
         call, send_one = self._call, output.send_one
         iterated = zip(self.current_element.iterate(values), origins, strict=True)
-        for value, origin in iterated:
+        for position, (value, origin) in enumerate(iterated):
             result = call(value)
             if never_waits(type(result)):  # type: ignore[arg-type]
                 send_one(result, origin)
                 continue
             self._none_waits = False
-            result_filter = ResultFilter(output, lambda: origin, self._unseen)  # noqa: B023
+            result_filter = ResultFilter(
+                output, partial(operator.getitem, origins, position), self._unseen
+            )
             if batch := result_filter.waiting([result_filter.settle(result)]):
                 kind, are_values = result_filter.kind, result_filter.are_values
                 output.send(batch, [origin], kind, are_values=are_values)
+            return position + 1
+        return len(values)
 
     # Without arguments, a comprehension is faster than ``map``.
 

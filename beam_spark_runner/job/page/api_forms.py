@@ -87,7 +87,7 @@ def job_details(facts: JobFacts) -> Json:
             for path, epoch, size_bytes, at_s in facts.savepoints
         ],
         "state_bytes": {} if facts.status is None else dict(facts.status.stored_bytes),
-        "state": {} if facts.status is None else _stored(facts.status.stored_state),
+        "stored": {} if facts.status is None else _stored(facts.status.stored_state),
         "segments": facts.segments,
         "segment_times": [
             {"segment": item.segment, "began_s": item.began_s, "ended_s": item.ended_s}

@@ -208,43 +208,64 @@ class SessionHandle:
             tag: the tag of the Spark jobs, without commas.
             description: shown with the jobs in the Spark UI (classic only).
         """
-        if self.is_connect:
-            self.spark.addTag(tag)
-            try:
-                yield
-            finally:
-                self.spark.removeTag(tag)
-            return
-        context, scope = self.spark.sparkContext, self._scope
+        scope = self._scope
         with self._tagged(tag) if scope.tag != tag else contextlib.nullcontext():
+            if self.is_connect:
+                yield
+                return
+            context = self.spark.sparkContext
             outer, scope.description = scope.description, description
             context.setJobDescription(description)
-            try:
-                yield
-            finally:
-                scope.description = outer
-                # The user may stop Spark while a pipeline runs in it.
-                if not pyspark_internals.is_stopped(context):
-                    context.setJobDescription(outer)
+            with self._at_end(lambda: context.setJobDescription(outer)):
+                try:
+                    yield
+                finally:
+                    scope.description = outer
 
     @contextlib.contextmanager
     def _tagged(self, tag: str) -> Iterator[None]:
         """Tag the Spark jobs of the calling thread, and put them into the pool."""
-        context, scope, pool = self.spark.sparkContext, self._scope, self.pool
-        outer, scope.tag = scope.tag, tag
-        scope.description = context.getLocalProperty("spark.job.description")
-        context.addJobTag(tag)
-        if pool is not None:
-            previous_pool = context.getLocalProperty(_POOL)
-            context.setLocalProperty(_POOL, pool)
+        scope = self._scope
+        with contextlib.ExitStack() as restoring:
+            if self.is_connect:
+                self.spark.addTag(tag)
+                restoring.enter_context(self._at_end(lambda: self.spark.removeTag(tag)))
+            else:
+                context, pool = self.spark.sparkContext, self.pool
+                scope.description = context.getLocalProperty("spark.job.description")
+                context.addJobTag(tag)
+                restoring.enter_context(self._at_end(lambda: context.removeJobTag(tag)))
+                if pool is not None:
+                    previous_pool = context.getLocalProperty(_POOL)
+                    context.setLocalProperty(_POOL, pool)
+                    restoring.enter_context(
+                        self._at_end(lambda: context.setLocalProperty(_POOL, previous_pool))
+                    )
+            outer, scope.tag = scope.tag, tag
+            try:
+                yield
+            finally:
+                scope.tag = outer
+
+    @contextlib.contextmanager
+    def _at_end(self, restore: Callable[[], object]) -> Iterator[None]:
+        """Restore something of the calling thread, unless Spark was stopped.
+
+        The user may stop Spark while a pipeline runs in it. An error of the block is raised, also
+        if nothing can be restored: the error may be that Spark has ended.
+        """
         try:
             yield
-        finally:
-            scope.tag = outer
-            if not pyspark_internals.is_stopped(context):
-                context.removeJobTag(tag)
-                if pool is not None:
-                    context.setLocalProperty(_POOL, previous_pool)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                if not self._is_stopped():
+                    restore()
+            raise
+        if not self._is_stopped():
+            restore()
+
+    def _is_stopped(self) -> bool:
+        return not self.is_connect and pyspark_internals.is_stopped(self.spark.sparkContext)
 
     def share(self, path: Path) -> SharedFile:
         """Send a copy of a file to all executors, for use until ``close``."""

@@ -249,11 +249,10 @@ class WithOrigin(beam.DoFn):  # type: ignore[misc]
         second: Any = "second",
         pane: Any = beam.DoFn.PaneInfoParam,
         value: Any = beam.DoFn.ElementParam,
-        whole: Any = beam.DoFn.WindowedValueParam,
         at: Any = beam.DoFn.TimestampParam,
     ) -> Iterator[Any]:
-        yield value, f"{first} {second} {pane} {at} {len(whole.windows)}"
-        change(whole.value)
+        yield value, f"{first} {second} {pane} {at}"
+        change(value)
 
 
 class InEachWindow(beam.DoFn):  # type: ignore[misc]

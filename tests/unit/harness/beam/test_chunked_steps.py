@@ -77,6 +77,7 @@ def _operation(step: beam.PTransform) -> Any:
         (lambda: beam.ParDo(WithTime()), True),
         (lambda: beam.ParDo(WithDefaultAndTime()), True),
         (lambda: beam.Map(lambda value, window=beam.DoFn.WindowParam: window), True),
+        (lambda: beam.Map(lambda value, whole=beam.DoFn.WindowedValueParam: whole), False),
         (lambda: beam.ParDo(WithKey()), False),
         (lambda: beam.ParDo(WithFinalizer()), False),
     ],

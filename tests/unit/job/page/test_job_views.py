@@ -64,9 +64,10 @@ def test_records_and_timers_of_a_step() -> None:
     assert shown["records of its level"] == "1,234"
     assert shown["next timer of its level"] == "at the watermark 1970-01-01T00:00:00Z"
     assert shown["next timer in processing time"] == "3.0 s after the last epoch"
-    assert job_details(stream())["state"] == {
+    assert job_details(stream())["stored"] == {
         EVIL: {"records": 1_234, "next_event_timer_s": 0, "next_clock_timer_s": NOW_S + 3}
     }
+    assert job_details(stream())["state"] == "running"
     other = job_view(stream(), QUERY.with_step("Sum")).panel
     assert other is not None
     assert "records of its level" not in dict(other.facts)
