@@ -34,6 +34,9 @@ _SCRIPT = (
     f'exec "${{JAVA_HOME:+$JAVA_HOME/bin/}}java" -cp "$class_path" {_MAIN}'
 )
 _COMMAND = shlex.join(["sh", "-c", _SCRIPT])
+_LACKS_PROGRAM = "(there is no %s on this machine; --java_class_path decides)"
+_STAY = "steps in Java run in containers, since the jars that are staged for them lack something"
+_CHANGE = "steps in Java run as processes, with the jars that are staged for them"
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -46,7 +49,8 @@ def run_java_in_processes(graph: Graph, class_path: str | None, docker: str) -> 
     Args:
         graph: The graph before all passes; the files of its environments are on this machine.
         class_path: --java_class_path: what precedes these files, as ``java -cp`` takes it, or
-            ``STAGED``. None: containers stay, unless this machine has no program that starts them.
+            ``STAGED``. None: containers stay, unless this machine has no program that starts them,
+            and the files are known to have all that a process needs.
         docker: The program that starts containers.
 
     Returns:
@@ -63,18 +67,17 @@ def run_java_in_processes(graph: Graph, class_path: str | None, docker: str) -> 
     }
     if not containers or (class_path is None and shutil.which(docker) is not None):
         return graph
-    if class_path is None:
-        _LOGGER.info(
-            "steps in Java run as processes, with the jars that are staged for them, since there "
-            "is no %s on this machine (--java_class_path)",
-            docker,
-        )
     before = "" if class_path in (None, STAGED) else str(class_path)
 
     def replace(id_: EnvironmentId, proto: beam_runner_api_pb2.Environment) -> None:
         if id_ not in containers:
             return
-        if not before:
+        if class_path is None:
+            if _missing_in(proto) != frozenset():
+                _LOGGER.warning("%s %s", _STAY, _LACKS_PROGRAM % docker)
+                return
+            _LOGGER.info("%s %s", _CHANGE, _LACKS_PROGRAM % docker)
+        elif not before:
             _check_has_harness(id_, proto)
         process = beam_runner_api_pb2.ProcessPayload(command=_COMMAND, env={_CLASS_PATH: before})
         proto.urn, proto.payload = urns.ENVIRONMENT_PROCESS, process.SerializeToString()
@@ -82,18 +85,22 @@ def run_java_in_processes(graph: Graph, class_path: str | None, docker: str) -> 
     return changed_environments(graph, replace)
 
 
-def _check_has_harness(id_: EnvironmentId, proto: beam_runner_api_pb2.Environment) -> None:
+def _missing_in(proto: beam_runner_api_pb2.Environment) -> frozenset[str] | None:
+    """Return which of ``_NEEDED`` staged files lack; None: some are in an object store."""
     paths = [artifact.path for artifact in artifacts_of(proto)]
     if any(is_url(path) for path in paths):
-        return  # a job server has them in an object store; the harness itself then tells
-    missing = set(_NEEDED)
-    for path in paths:
-        missing -= _classes_in(path)
-    if missing:
+        return None
+    return frozenset(_NEEDED).difference(*map(_classes_in, paths))
+
+
+def _check_has_harness(id_: EnvironmentId, proto: beam_runner_api_pb2.Environment) -> None:
+    missing = _missing_in(proto)
+    if missing:  # if it is not known, the harness itself fails
+        number = len(artifacts_of(proto))
         raise OptionsError(
             "java_class_path",
             f"the environment {id_} of the pipeline is Java's ({sdk_of(proto)}), and none of the "
-            f"{len(paths)} files that are staged for it has {' or '.join(sorted(missing))}; add to "
+            f"{number} files that are staged for it has {' or '.join(sorted(missing))}; add to "
             f"what is staged, or name jars on the executors: those of the Maven artifacts "
             f"{' and '.join(sorted(_NEEDED[each] for each in missing))}, and what they depend on",
         )

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def keep_packages(packages: Packages, folder: Path) -> Packages:
         folder: Where to keep them; it exists, and lasts as long as the job.
 
     Returns:
-        The same sets, whose files are in the folder. Those at URLs stay where they are.
+        The same sets, whose temporary files are in the folder. Others stay where they are.
     """
     return {
         digest: tuple(_kept(artifact, folder) for artifact in artifacts)
@@ -31,12 +32,17 @@ def keep_packages(packages: Packages, folder: Path) -> Packages:
 
 
 def _kept(artifact: Artifact, folder: Path) -> Artifact:
-    if is_url(artifact.path):
+    if is_url(artifact.path) or not _is_temporary(artifact.path):
         return artifact
     copy = folder / artifact.sha256
     if not copy.exists():
         try:
-            os.link(artifact.path, copy)
+            os.link(Path(artifact.path).resolve(), copy)  # not a link that may dangle later
         except OSError:  # the folder is on another device, or the file is another user's
             shutil.copyfile(artifact.path, copy)
     return dataclasses.replace(artifact, path=str(copy))
+
+
+def _is_temporary(path: str) -> bool:
+    """Whether a file is among the temporary ones, as those that Beam removes are."""
+    return Path(path).is_relative_to(tempfile.gettempdir())

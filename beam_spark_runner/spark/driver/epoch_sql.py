@@ -26,14 +26,17 @@ def text(value: str) -> str:
     return f" E'{quoted.replace(chr(92), chr(92) * 2)}'" if "\\" in quoted else f"'{quoted}'"
 
 
-def within(seconds: int) -> tuple[str, str]:
+def within(seconds: int) -> tuple[str, ...]:
     """Return statements that limit a transaction: how long it waits for locks, and may be idle.
 
-    So a transaction neither waits forever for one whose machine is lost, nor has others wait.
+    So a transaction neither waits forever for one whose machine is lost, nor has others wait. It is
+    durable once it has ended, also where the database's own default is that it is so later.
     """
     return (
         f"SET LOCAL lock_timeout = '{seconds}s'",
         f"SET LOCAL idle_in_transaction_session_timeout = '{seconds}s'",
+        "SELECT set_config('synchronous_commit', 'on', true) "
+        "WHERE current_setting('synchronous_commit') = 'off'",
     )
 
 
@@ -175,9 +178,10 @@ class EpochSql:
 
     def note(self, epoch: int) -> str:
         """Return the statement that notes that the table has the rows of an epoch."""
+        values = f"{text(self.writer)}, {text(self.target)}, {epoch}, now()"
         return (
-            f"UPDATE {self.epochs} SET epoch = {epoch}, written_at = now() "
-            f"WHERE writer = {text(self.writer)}"
+            f"INSERT INTO {self.epochs} VALUES ({values}) ON CONFLICT (writer) DO UPDATE SET "
+            "target = excluded.target, epoch = excluded.epoch, written_at = excluded.written_at"
         )
 
 

@@ -78,6 +78,15 @@ def test_containers_stay_where_there_is_a_program_for_them(harness: Path) -> Non
     assert run_java_in_processes(graph, None, A_DOCKER) is graph
 
 
+def test_containers_stay_if_the_staged_jars_lack_something(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert urns_in(run_java_in_processes(graph_in(), None, NO_DOCKER))["java"] == (
+        urns.ENVIRONMENT_DOCKER
+    )
+    assert "--java_class_path" in caplog.text
+
+
 def test_a_class_path_of_the_executors_needs_no_staged_jars() -> None:
     changed = run_java_in_processes(graph_in(), "/opt/beam/*", A_DOCKER)
     assert process_of(changed).env["BEAM_SPARK_JAVA_CLASS_PATH"] == "/opt/beam/*"

@@ -107,7 +107,11 @@ def test_an_epoch_is_moved_and_noted_in_one_transaction() -> None:
         for at, each in enumerate(found.executed)
         if each.startswith('INSERT INTO "shop"."orders"')
     ]
-    noted = [at for at, each in enumerate(found.executed) if "SET epoch = 7" in each]
+    noted = [
+        at
+        for at, each in enumerate(found.executed)
+        if "beam_spark_epochs" in each and ", 7, now()" in each
+    ]
     assert noted == [moved[0] + 1]
     assert found.executed[-1].startswith("TRUNCATE")
     table.close()

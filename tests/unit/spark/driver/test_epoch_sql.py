@@ -18,8 +18,9 @@ def sql_of(*keys: str, columns: tuple[str, ...] = ("id", 'odd "name"')) -> Epoch
 def database() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")
     connection.execute('CREATE TABLE t (id INTEGER, "odd ""name""" TEXT)')
-    connection.execute(f"CREATE TABLE {sql_of().epochs} (writer text, epoch integer, written_at)")
-    connection.execute(f"INSERT INTO {sql_of().epochs} VALUES ('w', 0, 0), ('v', 0, 0)")
+    columns = "writer text PRIMARY KEY, target text, epoch integer, written_at"
+    connection.execute(f"CREATE TABLE {sql_of().epochs} ({columns})")
+    connection.execute(f"INSERT INTO {sql_of().epochs} VALUES ('w', 't', 0, 0), ('v', 't', 0, 0)")
     columns = f'id INTEGER, "odd ""name""" TEXT, {ROW} INTEGER, {ATTEMPT} TEXT'
     connection.execute(f"CREATE TABLE {sql_of().waiting} ({columns})")
     yield connection
@@ -70,7 +71,16 @@ def test_the_epoch_of_one_writer_is_noted(database: sqlite3.Connection) -> None:
     database.execute(sql_of().note(7))
     assert database.execute(sql_of().newest_epoch()).fetchall() == [(7,)]
     rows = database.execute(f"SELECT * FROM {sql_of().epochs} ORDER BY writer").fetchall()
-    assert rows == [("v", 0, 0), ("w", 7, 1)]
+    assert rows == [("v", "t", 0, 0), ("w", sql_of().target, 7, 1)]
+
+
+def test_an_epoch_is_noted_though_someone_has_removed_the_writer(
+    database: sqlite3.Connection,
+) -> None:
+    database.create_function("now", 0, lambda: 1)
+    database.execute(f"DELETE FROM {sql_of().epochs}")
+    database.execute(sql_of().note(7))
+    assert database.execute(sql_of().newest_epoch()).fetchall() == [(7,)]
 
 
 def test_names_and_texts_are_quoted() -> None:
